@@ -72,18 +72,21 @@ extension Bus {
     ///
     /// - Parameters:
     ///   - name: unique or well-known; nil: every name.
+    ///   - space: only names that begin with this word and a dot.
     ///   - onlyLost: only when no connection owns the name any longer.
     ///   - failed: called when the bus refuses the watch; nothing is reported then.
     ///   - handler: receives the name and the unique name of its present owner; nil: no connection owns it.
     /// - Returns: the watch; it is in force for as long as it is kept.
     public func watchOwner(
-        of name: String? = nil, onlyLost: Bool = false, failed: @escaping (MethodError) -> Void,
+        of name: String? = nil, within space: String? = nil, onlyLost: Bool = false,
+        failed: @escaping (MethodError) -> Void,
         handler: @escaping (_ name: String, _ owner: String?) -> Void
     ) throws(BusFailure) -> Slot {
         var rule =
             "type='signal',sender='\(Self.driver)',path='/org/freedesktop/DBus',"
             + "interface='\(Self.driver)',member='NameOwnerChanged'"
         if let name { rule += ",arg0='\(name)'" }
+        if let space { rule += ",arg0namespace='\(space)'" }
         if onlyLost { rule += ",arg2=''" }
         return try match(rule, failed: failed) { message in
             guard message.sender == Self.driver,

@@ -26,7 +26,12 @@ public enum DemandReason: String, Sendable, CaseIterable {
     case sessionEnd = "session-end"
     /// The X server answers no client, and this application may have grabbed it.
     case grab
+    /// A service for which it may be waiting has appeared, such as a tray for icons.
+    case announcement
 
     /// Whether the application is asked to exit, or to close a window. Then it runs even if a user has suspended it.
     public var asksToEnd: Bool { self == .close || self == .sessionEnd }
+
+    /// Whether the application is to do nothing but give an answer to a program.
+    public var asksForAnswer: Bool { [.call, .connection, .announcement].contains(self) }
 }

@@ -27,7 +27,11 @@ extension Application {
         isObjected = true
         holds.removeAll(where: \.reason.isDecision)
         if holds.isEmpty { order(.stopAbandoned, &step) }
-        grace(.again(atLeast: Grace.leastRetry, isEligible: isEligible), settings, at: step.now)
+        if isAnsweringOnly(at: step.now) {
+            grace(.answers(within: Demands.leastAnswer, isEligible: isEligible), settings, at: step.now)
+        } else {
+            grace(.again(atLeast: Grace.leastRetry, isEligible: isEligible), settings, at: step.now)
+        }
     }
 
     mutating func apply(_ settings: Settings) {

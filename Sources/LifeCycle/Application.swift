@@ -57,6 +57,8 @@ public struct Application: Equatable, Sendable {
     var windowDigest = 0
     /// Which program needed it when it was last suspended, and why.
     public internal(set) var demand: String?
+    /// What needed it of late, and how often.
+    public internal(set) var demands = Demands()
     var answering: Answering?
     /// CLOCK_MONOTONIC of when its last drain was due.
     var drainedAt: Microseconds = 0
@@ -290,6 +292,7 @@ public struct Application: Equatable, Sendable {
         let others = [
             launchDeadline, graceDeadline, termination?.nextDue, stop.drainDeadline,
             protection?.limit.deadline, isServing ? answering?.end : nil, ping?.deadline,
+            postponedDemand,
         ]
         return (tasks.map(\.nextDeadline) + others).lazy.compactMap(\.self).min()
     }

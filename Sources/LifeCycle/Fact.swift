@@ -14,10 +14,8 @@ public enum Fact: Equatable, Sendable {
     case unread(ApplicationNumber)
     /// The result of `check`.
     case checked(ApplicationNumber, CheckFinding)
-    /// It is needed; the text says by which program and why. A suspension by our own decision ends.
-    ///
-    /// `isToEnd`: it is asked to exit, or to close a window. Every suspension of ours ends.
-    case needed(ApplicationNumber, String, isToEnd: Bool = false)
+    /// It is needed; the text says why and by which program. A suspension by our own decision ends.
+    case needed(ApplicationNumber, String, Need = .act)
     /// Another process waits for something that an application suspended by policy holds, such as a file lock.
     case objected(ApplicationNumber, String)
     /// The descriptor of an inhibitor is closed.
@@ -183,7 +181,7 @@ public enum Request: Equatable, Sendable {
     case replaceWindows([WindowReport], ReporterIdentity)
     case setSession(SessionKey, ReporterIdentity)
     /// The application of this process is needed; the text says why.
-    case demand(ReportedProcess, String, isToEnd: Bool = false, ReporterIdentity)
+    case demand(ReportedProcess, String, ReporterIdentity, Need = .act)
     /// A reporter's whole set.
     case replaceObjections([ObjectionReport], ReporterIdentity)
 

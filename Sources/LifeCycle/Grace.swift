@@ -4,8 +4,9 @@ import AppStateContract
 enum Grace: Equatable, Sendable {
     /// It is not eligible, or policy does not suspend it.
     case none
-    /// It is needed, and about to run. Its grace period will last until then (CLOCK_MONOTONIC) at least.
-    case demanded(floor: Microseconds)
+    /// It is needed, and about to run. Its grace period will last until then (CLOCK_MONOTONIC) at least; `isBrief`: and not
+    /// longer, because it only has to answer.
+    case demanded(floor: Microseconds, isBrief: Bool = false)
     /// - Parameters:
     ///   - serial: the acknowledgement that ends it; nil: none is awaited.
     ///   - floor: it lasts until then at least, because the application was needed, or was asked to end; 0: it was not.
@@ -21,6 +22,8 @@ enum Grace: Equatable, Sendable {
         case changed
         /// It is needed, or something prevented its suspension: policy tries again, but not before this time has passed.
         case again(atLeast: Microseconds, isEligible: Bool)
+        /// It is needed for an answer: policy tries again after this time, but not before the end of a longer period.
+        case answers(within: Microseconds, isEligible: Bool)
         case acknowledged(UInt64)
         /// The delegate that was to acknowledge is gone. Another one need not.
         case delegateLeft
@@ -38,7 +41,9 @@ enum Grace: Equatable, Sendable {
         switch (self, event) {
         case (.none, .begins(let serial)), (.over, .begins(let serial)):
             self = running(serial)
-        case (.demanded(let floor), .begins(let serial)), (.running(_, _, let floor), .begins(let serial)):
+        case (.demanded(let floor, isBrief: true), .begins(let serial)):
+            self = .running(serial: serial, Countdown(floor - min(now, floor), from: now), floor: floor)
+        case (.demanded(let floor, _), .begins(let serial)), (.running(_, _, let floor), .begins(let serial)):
             self = running(serial, floor: floor)
 
         // It does not end before the former one.
@@ -57,6 +62,18 @@ enum Grace: Equatable, Sendable {
             self = running(floor: now.advanced(saturatingBy: least))
         case (_, .again(let least, isEligible: false)):
             self = .demanded(floor: now.advanced(saturatingBy: least))
+
+        case (.running(let serial, let former, let floor), .answers(let span, _)):
+            guard let left = former.remaining(at: now), left < span else { break }
+            let end = now.advanced(saturatingBy: span)
+            self = .running(serial: serial, Countdown(span, from: now), floor: max(floor, end))
+        case (.demanded(let floor, let isBrief), .answers(let span, _)):
+            self = .demanded(floor: max(floor, now.advanced(saturatingBy: span)), isBrief: isBrief)
+        case (_, .answers(let span, isEligible: true)):
+            let end = now.advanced(saturatingBy: span)
+            self = .running(serial: nil, Countdown(span, from: now), floor: end)
+        case (_, .answers(let span, isEligible: false)):
+            self = .demanded(floor: now.advanced(saturatingBy: span), isBrief: true)
 
         case (.running(let awaited?, _, _), .acknowledged(let serial)) where awaited == serial:
             self = .over
@@ -81,7 +98,7 @@ extension Grace {
     var fields: [String]? {
         switch self {
         case .none: nil
-        case .demanded(let floor): ["demanded", String(floor)]
+        case .demanded(let floor, let isBrief): ["demanded", String(floor), isBrief.digit]
         case .running(let serial, let countdown, let floor):
             ["running", String(serial ?? 0), String(floor)] + countdown.fields
         case .over: ["over"]
@@ -91,8 +108,8 @@ extension Grace {
     init?(_ fields: inout Fields) {
         switch fields.text() {
         case "demanded":
-            guard let floor: Microseconds = fields.number() else { return nil }
-            self = .demanded(floor: floor)
+            guard let floor: Microseconds = fields.number(), let isBrief = fields.flag() else { return nil }
+            self = .demanded(floor: floor, isBrief: isBrief)
         case "running":
             guard let serial: UInt64 = fields.number(), let floor: Microseconds = fields.number(),
                 let countdown = Countdown(&fields)
@@ -135,33 +152,48 @@ struct Answering: Equatable, Sendable {
     /// A program waits for it. Whoever calls it again and again cannot keep it fast: it gets this again only after it was
     /// suspended, was visible to the user, or was not needed for a while.
     var isFast: Bool
+    /// It was resumed for nothing but an answer: no grace period follows.
+    var isAll: Bool
 
     var end: Microseconds { since.advanced(saturatingBy: Application.mostAnswering) }
 
-    var fields: [String] { [String(since), isFast.digit] }
+    var fields: [String] { [String(since), isFast.digit, isAll.digit] }
 
-    init(since: Microseconds, isFast: Bool) {
+    init(since: Microseconds, isFast: Bool, isAll: Bool = false) {
         self.since = since
         self.isFast = isFast
+        self.isAll = isAll
     }
 
     init?(_ fields: inout Fields) {
-        guard let since: Microseconds = fields.number(), let isFast = fields.flag() else { return nil }
-        self.init(since: since, isFast: isFast)
+        guard let since: Microseconds = fields.number(), let isFast = fields.flag(),
+            let isAll = fields.flag()
+        else { return nil }
+        self.init(since: since, isFast: isFast, isAll: isAll)
     }
 }
 
 extension Application {
     /// Remembers the demand and its time.
-    mutating func need(_ why: String, at now: Microseconds) {
+    mutating func need(_ why: String, _ need: Need, at now: Microseconds) {
         demand = why
-        if let answering, !isStopped {
-            if now < answering.end { return }
-            let isFast = now >= answering.end.advanced(saturatingBy: Self.mostAnswering)
-            self.answering = Answering(since: now, isFast: isFast)
-        } else {
-            answering = Answering(since: now, isFast: true)
+        // It may be about to run because of an earlier demand.
+        let resumes = isStopped && !isDemanded
+        demands.add(why, resumes: resumes, at: now)
+        var next = answering ?? Answering(since: now, isFast: true)
+        if resumes {
+            next = Answering(since: now, isFast: true, isAll: true)
+        } else if now >= next.end {
+            let isFast = now >= next.end.advanced(saturatingBy: Self.mostAnswering)
+            next = Answering(since: now, isFast: isFast)
         }
+        if need != .answer { next.isAll = false }
+        answering = next
+    }
+
+    /// It was resumed for nothing but an answer, and may still be working on it.
+    public func isAnsweringOnly(at now: Microseconds) -> Bool {
+        isAnswering(at: now) && answering?.isAll == true
     }
 
     /// Whether it may still be working on the request for which it was needed: opening a file may take longer

@@ -287,6 +287,11 @@ extension Machine {
         {
             update(number, .policy) { $0.grace = .over }
         }
+        if let application = applications[number], let due = application.postponedDemand, due <= step.now,
+            let why = application.demands.postponed
+        {
+            needed(number, why, .answer)
+        }
         if applications[number]?.protection?.limit.isOver(at: step.now) == true {
             update(number, .policy) { $0.protection = nil }
         }

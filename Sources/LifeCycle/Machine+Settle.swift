@@ -46,32 +46,41 @@ extension Machine {
         }
     }
 
-    /// An application is needed. If only our own decisions suspend it, it runs and gets a new grace period (§
-    /// 5, "Thaw on demand"). An application that policy is about to suspend also gets one, because it may be
-    /// in the middle of an answer. An application that a person or another process has stopped stays stopped.
+    /// An application is needed. If only our own decisions suspend it, it runs (§ 5, "Thaw on demand"). An application
+    /// that a person or another process has stopped stays stopped, unless it is asked to end: that lifts every hold but
+    /// what another process has stopped, and gives it as much time as `Terminate` gives; if that is without a limit, as
+    /// much as an application that answers.
     ///
-    /// - Parameter isToEnd: it is asked to exit, or to close a window. This lifts every hold, whoever's it is; only what
-    ///   another process has stopped stays stopped. The application then has as much time as `Terminate` gives; if that
-    ///   is without a limit, as much as an application that answers.
-    mutating func needed(_ number: ApplicationNumber, _ why: String, isToEnd: Bool = false) {
-        let settings = settings
-        let toEnd = settings.terminateGrace ?? Application.mostAnswering
-        let least = max(Grace.leastRetry, isToEnd ? toEnd : 0)
-        guard let application = applications[number], !application.holds.isEmpty,
-            isToEnd || application.isHeldByDecision
-        else {
-            return updateAnnouncing(number, .demand) {
-                guard $0.holds.isEmpty, !$0.isStopped, $0.grace != .none else { return }
-                $0.need(why, at: $1.now)
-                $0.grace(.again(atLeast: least, isEligible: $0.isEligible), settings, at: $1.now)
+    /// One that policy is about to suspend may be in the middle of an answer, and is not suspended yet.
+    mutating func needed(_ number: ApplicationNumber, _ why: String, _ need: Need = .act) {
+        guard let application = applications[number] else { return }
+        let isHeld = !application.holds.isEmpty
+        if isHeld, need != .end, !application.isHeldByDecision { return }
+        if need == .answer, application.isEnough(of: why, at: step.now) {
+            return update(number, .demand) {
+                $0.demand = why
+                if isHeld { $0.demands.postponed = why }
             }
         }
+        guard isHeld || application.grace != .none else { return }
+        let settings = settings
+        let toEnd = settings.terminateGrace ?? Application.mostAnswering
+        let isNew = application.demands.isNew(why, at: step.now)
         updateAnnouncing(number, .demand) {
-            $0.need(why, at: $1.now)
+            $0.need(why, need, at: $1.now)
             $0.holds = []
-            $0.grace(.again(atLeast: least, isEligible: $0.isEligible), settings, at: $1.now)
+            let event: Grace.Event =
+                switch need {
+                case .answer:
+                    .answers(
+                        within: isNew ? Demands.firstAnswer : Demands.leastAnswer, isEligible: $0.isEligible)
+                case .act: .again(atLeast: Grace.leastRetry, isEligible: $0.isEligible)
+                case .end: .again(atLeast: max(Grace.leastRetry, toEnd), isEligible: $0.isEligible)
+                }
+            $0.grace(event, settings, at: $1.now)
         }
-        step.effects.append(.notice(number, .needed(why)))
+        // A program that asks again and again does not fill the journal.
+        if isHeld, isNew || need != .answer { step.effects.append(.notice(number, .needed(why))) }
     }
 
     /// Policy gives up its stop because of an objection.
@@ -80,7 +89,8 @@ extension Machine {
     ///   because work can take hours.
     mutating func abandonStop(of number: ApplicationNumber, because why: String, isFound: Bool = false) {
         let settings = settings
-        let isNew = !isFound || applications[number]?.objection != why
+        let isAnswering = applications[number]?.isAnsweringOnly(at: step.now) == true
+        let isNew = !isFound || applications[number]?.objection != why && !isAnswering
         updateAnnouncing(number, .policy) { $0.abandonStop(because: why, settings, &$1) }
         if isNew { step.effects.append(.notice(number, .objection(why))) }
     }
@@ -164,8 +174,10 @@ extension Machine {
             let edge = Edge(next.state, state)
             if let will = edge.will { next.announce(will, &step) }
             next.announce(.stateChanged, with: .edge(edge, reason), &step)
+            if state == .suspended { next.demands.ran = step.now - next.stateSince }
             next.state = state
             next.stateSince = step.now
+            if state != .suspended { next.demands.postponed = nil }
             if state == .background, target == .background {
                 beginGrace(&next, after: edge)
             } else if let did = edge.did {

@@ -93,8 +93,8 @@ public struct Machine: Equatable, Sendable {
             abandonStop(of: number, because: why)
         case .uninhibited(let number, let inhibitor):
             uninhibit(number, inhibitor)
-        case .needed(let number, let why, let isToEnd):
-            needed(number, why, isToEnd: isToEnd)
+        case .needed(let number, let why, let need):
+            needed(number, why, need)
         case .stopFailed(let number, let why):
             let settings = settings
             updateAnnouncing(number, .request) {
@@ -268,12 +268,12 @@ public struct Machine: Equatable, Sendable {
             try updateWindows(reports, replacing: true, reporter)
         case .setSession(let session, let reporter):
             setSession(session, reporter)
-        case .demand(let process, let why, let isToEnd, let reporter):
+        case .demand(let process, let why, let reporter, let need):
             // A reporter must not learn which applications another user has.
             guard let number = owner(of: process.lineage),
                 reporter.isRoot || applications[number]?.user == reporter.user
             else { throw .noSuchApplication("of process \(process.lineage[0].pid)") }
-            needed(number, why, isToEnd: isToEnd)
+            needed(number, why, need)
         case .replaceObjections(let reports, let reporter):
             replaceObjections(reports, reporter)
         }

@@ -34,6 +34,8 @@ public struct Rule: Equatable, Sendable {
     public var execResume: String?
     /// `ActivityTypes=`: the user activities that it continues, besides those that its desktop entry names.
     public var activityTypes: [String]?
+    /// `IgnoreCallers=`: the programs, as in fnmatch(3), whose calls do not resume it.
+    public var ignoreCallers: [String]?
     /// `OnBattery=`: whether the rule applies only on battery power or only on mains power; nil: always.
     public var onBattery: Bool?
     /// `Title=`: the rule applies only while a window of the application has such a title, as in fnmatch(3), ignoring case.
@@ -91,9 +93,15 @@ public struct Rule: Equatable, Sendable {
             ConfigurationRow("ExecSuspend", .commandLine, \.[rule: pattern, layer].execSuspend),
             ConfigurationRow("ExecResume", .commandLine, \.[rule: pattern, layer].execResume),
             ConfigurationRow("ActivityTypes", .activityTypes, \.[rule: pattern, layer].activityTypes),
+            ConfigurationRow("IgnoreCallers", .programs, \.[rule: pattern, layer].ignoreCallers),
             ConfigurationRow("OnBattery", .boolean, \.[rule: pattern, layer].onBattery),
             ConfigurationRow("Title", .title, \.[rule: pattern, layer].title),
         ]
+    }
+
+    /// Whether calls by this program do not resume it.
+    public func ignores(caller program: String) -> Bool {
+        ignoreCallers?.contains { fnmatch($0, program, 0) == 0 } ?? false
     }
 
     /// Whether it applies now.
@@ -133,6 +141,10 @@ public struct Rule: Equatable, Sendable {
         if let execSuspend { lines.append("ExecSuspend=\(execSuspend)") }
         if let execResume { lines.append("ExecResume=\(execResume)") }
         if let activityTypes { lines.append("ActivityTypes=\(activityTypes.joined(separator: " "))") }
+        if let ignoreCallers {
+            lines.append(
+                "IgnoreCallers=" + (ignoreCallers.isEmpty ? "none" : ignoreCallers.joined(separator: " ")))
+        }
         if let onBattery { lines.append("OnBattery=\(onBattery ? "yes" : "no")") }
         if let title { lines.append("Title=\(title)") }
         if let keepWhile {
@@ -155,6 +167,7 @@ public struct Rule: Equatable, Sendable {
             all.title = rule.title ?? all.title
             all.suspendWhen = rule.suspendWhen ?? all.suspendWhen
             all.activityTypes = rule.activityTypes ?? all.activityTypes
+            all.ignoreCallers = rule.ignoreCallers ?? all.ignoreCallers
             all.unsavedMark = rule.unsavedMark ?? all.unsavedMark
             all.relaunchReclaimed = rule.relaunchReclaimed ?? all.relaunchReclaimed
             all.execSuspend = rule.execSuspend ?? all.execSuspend
@@ -244,6 +257,16 @@ extension ConfigurationValue where Value == [String] {
         Self("is not a list of types such as org.example.Notes.editing") { text in
             let words = text.split(whereSeparator: \.isWhitespace).map(String.init)
             return words.count <= 64 && words.allSatisfy { $0.utf8.count <= 255 } ? words : nil
+        }
+    }
+
+    /// Names of programs, or patterns of these; `none`: no program.
+    fileprivate static var programs: Self {
+        Self("is neither a list of programs such as playerctl nor none") { text in
+            let words = text.split(whereSeparator: \.isWhitespace).map(String.init)
+            if words == ["none"] { return [] }
+            return words.count <= 64 && words.allSatisfy { $0.utf8.count <= 255 && !$0.contains("/") }
+                ? words : nil
         }
     }
 

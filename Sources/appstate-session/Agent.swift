@@ -153,12 +153,14 @@ final class Agent {
             try SessionNames(session: session, journal: journal, entries: entries) { objections.set(.busName, $0) }
         }
         watchers.start("calls on the session bus", in: situation) {
-            try CallWatch(session: session, monitor: monitor, loop: loop, journal: journal) {
-                [unowned self] isSeen in
+            try CallWatch(
+                session: session, monitor: monitor, loop: loop, journal: journal, entries: entries
+            ) { [unowned self] isSeen in
                 situation.seesCalls = isSeen
                 watchers.follow(situation)
-            } needed: {
-                daemon.need($0, $1, by: $2)
+            } needed: { [unowned self] pid, reason, caller in
+                if reason == .call, rules.ignores(caller, calling: pid) { return }
+                daemon.need(pid, reason, by: caller)
             }
         }
         watchers.start("inhibitors on the session bus", in: situation) {

@@ -11,6 +11,8 @@ struct Rules {
     private(set) var wanted: [String: NamedRule?] = [:]
     /// The commands to run, by the main processes of applications.
     private(set) var commands: [Int32: SuspendCommands.Commands] = [:]
+    /// The rules that name callers whose calls do not count, by the main processes of applications.
+    private var ignoring: [Int32: Rule] = [:]
     private let proc = Proc()
     /// The properties of registered applications, by their objects. All but the program do not change.
     private var known: [String: (pid: Int32, traits: Traits)] = [:]
@@ -49,7 +51,7 @@ struct Rules {
             known[entry.path] = (pid, Traits(of: pid, id: entry.name, proc: proc))
         }
         let owned = configuration.rules.isEmpty ? [:] : owned(seenWindows, among: Set(entries.keys))
-        (wanted, commands) = ([:], [:])
+        (wanted, commands, ignoring) = ([:], [:], [:])
         for (path, (pid, traits)) in known {
             var traits = traits
             // A launched application is registered before it executes its program, and a script may execute another one.
@@ -61,6 +63,7 @@ struct Rules {
                     $0.counts(onBattery: onBattery, titles: titles)
                 })
             wanted[path] = .some(rule)
+            if let rule, rule.rule.ignoreCallers != nil { ignoring[pid] = rule.rule }
             if let id = entries[pid]?.name, let rule = rule?.rule,
                 rule.execSuspend != nil || rule.execResume != nil
             {
@@ -69,6 +72,12 @@ struct Rules {
                     isInactiveEnough: rule.suspendWhen == .inactive)
             }
         }
+    }
+
+    /// Whether a call by this process does not count as a demand for the application.
+    func ignores(_ caller: Int32, calling application: Int32) -> Bool {
+        guard caller > 0, let rule = ignoring[application] else { return false }
+        return rule.ignores(caller: proc.name(of: caller))
     }
 
     /// The windows of each application, by its main process.

@@ -53,6 +53,7 @@ struct RuleCommand: ParsableCommand {
         ("ExecSuspend=COMMAND", "run before it is suspended; suspension waits until it succeeds"),
         ("ExecResume=COMMAND", "run when it runs again"),
         ("ActivityTypes=TYPE…", "the user activities that it continues, besides those of its desktop entry"),
+        ("IgnoreCallers=PROGRAM…", "the programs whose calls do not resume it, or none"),
         ("OnBattery=yes|no", "the rule applies only on battery, or only on mains"),
         ("Title=PATTERN", "the rule applies only while one of its windows has such a title"),
     ]

@@ -37,6 +37,95 @@ struct DemandTests {
         #expect(stage.state == .suspended)
     }
 
+    @Test(
+        "one that is needed for an answer is suspended as soon as it has answered, the first time after half a second"
+    )
+    func answered() throws {
+        var stage = try suspended()
+        stage.take(.needed(stage.number, "call by bar", .answer))
+        stage.settle()
+        #expect(stage.state == .background && stage.application.graceDeadline == stage.now + 500_000)
+        stage.pass(500_000)
+        stage.settle()
+        #expect(stage.state == .suspended)
+        stage.pass(Self.second)
+        stage.take(.needed(stage.number, "call by bar", .answer))
+        stage.settle()
+        #expect(stage.application.graceDeadline == stage.now + 200_000)
+        // While it is at work, it is asked again and again.
+        stage.finding = .objection("demand")
+        stage.pass(400_000)
+        #expect(stage.application.graceDeadline == stage.now + 200_000 && stage.state == .background)
+        stage.finding = .clear(stands: true)
+        stage.pass(200_000)
+        stage.settle()
+        #expect(stage.state == .suspended)
+        #expect(stage.application.demands.descriptions == ["call by bar, 2 times in 1 s"])
+    }
+
+    @Test("what a person does keeps its grace period, whatever else needs the application")
+    func persons() throws {
+        var stage = try suspended()
+        stage.take(.needed(stage.number, "call", .answer))
+        stage.take(.needed(stage.number, "start"))
+        stage.settle()
+        stage.take(.needed(stage.number, "call", .answer))
+        #expect(stage.application.graceDeadline == stage.now + 5 * Self.second)
+        stage.pass(4 * Self.second + 900_000)
+        // An answer is not cut off.
+        stage.take(.needed(stage.number, "call", .answer))
+        #expect(stage.application.graceDeadline == stage.now + 200_000)
+    }
+
+    @Test(
+        "a program that asks again and again does not keep an application awake, and is answered within four seconds",
+        arguments: [20_000, 100_000, 500_000, 1_000_000, 2_000_000])
+    func poller(every period: Microseconds) throws {
+        var stage = try Stage.launched(suspension: .automatic)
+        try stage.minimize()
+        var slept: Microseconds = 0
+        var wait: Microseconds = 0
+        for turn in 0..<(200 * Self.second / period) {
+            stage.take(.needed(stage.number, "call by bar", .answer))
+            stage.settle()
+            stage.pass(period)
+            stage.settle()
+            guard turn * period >= 80 * Self.second else { continue }
+            wait = stage.state == .suspended ? wait + period : 0
+            #expect(wait <= 4 * Self.second + period)
+            if stage.state == .suspended { slept += period }
+        }
+        #expect(slept >= 80 * Self.second)
+    }
+
+    @Test("a demand that is postponed resumes the application later, and another program's does at once")
+    func postponed() throws {
+        var stage = try suspended()
+        for turn in 0..<12 {
+            stage.take(.needed(stage.number, "call by bar", .answer))
+            stage.settle()
+            try #require(stage.state == .background)
+            stage.pass(turn == 0 ? 500_000 : 200_000)
+            stage.settle()
+            try #require(stage.state == .suspended)
+            stage.pass(2 * Self.second)
+        }
+        // It ran for 0.2 s, and is suspended for ten times as long.
+        stage.take(.needed(stage.number, "call by bar", .answer))
+        stage.settle()
+        stage.pass(200_000)
+        stage.settle()
+        stage.take(.needed(stage.number, "call by bar", .answer))
+        #expect(stage.state == .suspended && stage.machine.nextDeadline == stage.now + 2 * Self.second)
+        var other = stage
+        other.take(.needed(stage.number, "call by dock", .answer))
+        other.settle()
+        #expect(other.state == .background)
+        stage.pass(2 * Self.second)
+        stage.settle()
+        #expect(stage.state == .background)
+    }
+
     @Test("a needed application serves until policy suspends it, or its user sees it")
     func serving() throws {
         var stage = try suspended()
@@ -106,14 +195,14 @@ struct DemandTests {
             stage.settle()
             try #require(stage.state == .suspended)
             if isSignal {
-                stage.take(.needed(stage.number, "SIGTERM by pid 7", isToEnd: true))
+                stage.take(.needed(stage.number, "SIGTERM by pid 7", .end))
             } else {
                 try stage.perform(
                     .demand(
                         ReportedProcess(
                             lineage: [stage.process], user: Stage.user, session: .user(Stage.user)), "close",
-                        isToEnd: true,
-                        ReporterIdentity(connection: ":1.9", user: Stage.user, session: .user(Stage.user))))
+                        ReporterIdentity(connection: ":1.9", user: Stage.user, session: .user(Stage.user)),
+                        .end))
             }
             stage.settle()
             #expect(stage.state == .background)
@@ -154,7 +243,7 @@ struct DemandTests {
             stage.settle()
             if stranger { stage.stopBySomebody() }
             stage.forget()
-            stage.take(.needed(stage.number, "SIGTERM by pid 7", isToEnd: true))
+            stage.take(.needed(stage.number, "SIGTERM by pid 7", .end))
             stage.settle()
             #expect(stage.holds == (stranger ? [.signal] : []))
             #expect(stage.state == (stranger ? .suspended : .background))

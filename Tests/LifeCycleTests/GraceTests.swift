@@ -49,6 +49,19 @@ struct GraceTests {
         #expect(after(running(150), .acknowledged(2)) == running(150))
     }
 
+    @Test("for an answer it is brief, and does not shorten another one")
+    func answers() {
+        let answers = Grace.Event.answers(within: 20, isEligible: true)
+        #expect(after(.over, answers) == running(120, floor: 120))
+        #expect(after(running(110, serial: 3), answers) == running(120, serial: 3, floor: 120))
+        #expect(after(running(150, serial: 3), answers) == running(150, serial: 3))
+        #expect(after(.none, .answers(within: 20, isEligible: false)) == .demanded(floor: 120, isBrief: true))
+        #expect(
+            after(.demanded(floor: 120, isBrief: true), .begins(serial: 3))
+                == running(120, serial: 3, floor: 120))
+        #expect(after(.demanded(floor: 170), answers) == .demanded(floor: 170))
+    }
+
     @Test("it does not end before the former one when something that prevented a suspension has ended")
     func freed() {
         #expect(after(running(110, serial: 3), .objectionEnded) == running(150))

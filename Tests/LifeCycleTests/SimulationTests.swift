@@ -171,7 +171,9 @@ struct Simulation {
                 try request(.deliver(number, [delivery()], "open"))
             } else if let number {
                 note("need \(number)")
-                try world.handle(.needed(number, "call"))
+                for _ in 0..<Int.random(in: 1...4, using: &generator) {
+                    try world.handle(.needed(number, "call", generator.chance(70) ? .answer : .act))
+                }
             }
         case 53..<58:
             if let number {

@@ -80,6 +80,59 @@ struct ConnectionWatchTests {
     }
 }
 
+/// A process connects to a TCP port on which a suspended application listens.
+@Suite(
+    "TCP ports of suspended applications", .enabled(if: ListeningApp.mayBeCopied, ListeningApp.whatIsMissing))
+struct SuspendedServerTests {
+    @Test(
+        "a connection that waits to be accepted is a need; one that was accepted before is left alone",
+        arguments: [4, 6])
+    func connects(family: Int) throws {
+        let server = try Child(
+            ListeningApp.python,
+            [
+                "-c",
+                """
+                import signal, socket, sys
+                family, host = {"4": (socket.AF_INET, "127.0.0.1"), "6": (socket.AF_INET6, "::1")}[sys.argv[1]]
+                listening = socket.create_server((host, 0), family=family)
+                client = socket.create_connection(listening.getsockname()[:2])
+                accepted = listening.accept()[0]
+                print("port", listening.getsockname()[1], flush=True)
+                accepted = listening.accept()[0]
+                print("answers", flush=True)
+                signal.pause()
+                """, "\(family)",
+            ])
+        let line = try server.waitForLine(containing: "port")
+        let port = try #require(line.split(separator: " ").last)
+        server.kill(SIGSTOP)
+        let process = try Proc().identity(of: server.pid)
+        guard try eventually({ try Proc().state(of: process) == .stopped }) else {
+            throw TestFailure("the server did not stop")
+        }
+        let told = Told()
+        let loop = try EventLoop()
+        let watch = try ConnectionWatch(loop: loop, journal: Journal(identifier: "test")) {
+            told.needs.append("\($0) \($1)")
+        }
+        let roles = try SocketCopy.of([server.pid], atMost: 16) { _ in false }.map { copy in
+            copy.close()
+            return copy.role
+        }
+        #expect(roles == [.listening])
+        watch.watch([server.pid], among: [server.pid])
+        let host = family == 4 ? "127.0.0.1" : "::1"
+        let script = "import socket; end = socket.create_connection((\"\(host)\", \(port))); end.recv(1)"
+        let client = try Child(ListeningApp.python, ["-c", script])
+        try told.wait(for: 1, on: loop)
+        #expect(told.needs == ["\(server.pid) connection"])
+        server.kill(SIGCONT)
+        try server.waitForLine(containing: "answers")
+        withExtendedLifetime(client) {}
+    }
+}
+
 @Suite("FUSE servers that are suspended", .enabled(if: FuseServer.isAvailable, FuseServer.whatIsMissing))
 struct SuspendedFuseServerTests {
     @Test("a request to the file system is a need, each time; while none waits there is no need")

@@ -1,5 +1,6 @@
 import AppStateBus
 import AppStateContract
+import Desktop
 import Foundation
 import Glibc
 import Linux
@@ -28,9 +29,7 @@ struct DemandTests {
         var isSeen: Bool? { answers.last }
 
         /// - Parameter path: by which the bus is reached, if it is not there yet.
-        init(
-            _ bus: SessionBus, at path: String? = nil, tolerance: CallWatch.Tolerance = CallWatch.Tolerance()
-        ) throws {
+        init(_ bus: SessionBus, at path: String? = nil) throws {
             self.bus = bus
             loop = try EventLoop()
             let session = appstate_session.SessionBus(
@@ -39,7 +38,7 @@ struct DemandTests {
             watch = try CallWatch(
                 session: session,
                 monitor: SessionMonitor(session: session, loop: loop, journal: DemandTests.journal),
-                loop: loop, journal: DemandTests.journal, tolerance: tolerance
+                loop: loop, journal: DemandTests.journal, entries: DesktopEntries(directories: [])
             ) { [unowned self] in
                 answers.append($0)
             } needed: { [unowned self] in
@@ -119,6 +118,20 @@ struct DemandTests {
         }
         #expect(Set(calls.seen) == [[getpid(), getpid()]])
         #expect(Set(calls.reasons) == [.action])
+    }
+
+    @Test("a new tray for icons is a demand for all that use the session bus")
+    func announcements() throws {
+        let calls = try Calls(SessionBus())
+        let application = try Bus.open(address: calls.bus.address)
+        calls.follow([getpid()])
+        try calls.wait("the tray") {
+            // The agent may not be listening yet.
+            try Bus.open(address: calls.bus.address).requestName("org.kde.StatusNotifierWatcher")
+            return !calls.seen.isEmpty
+        }
+        #expect(Set(calls.reasons) == [.announcement] && Set(calls.seen.map { $0[0] }) == [getpid()])
+        withExtendedLifetime(application) {}
     }
 
     /// Watches for programs that are started again.
@@ -388,7 +401,7 @@ struct DemandTests {
     private static let impatient = "[LifeCycle]\nBackgroundGraceSec=0\n"
 
     @Test(
-        "a call makes a suspended application answer, and a second start resumes it",
+        "a call makes a suspended application answer, unless its rule ignores the caller; a second start resumes it",
         .enabled(if: Station.isAvailable, Station.whatIsMissing),
         .enabled(if: Display.isAvailable, Display.whatIsMissing),
         .enabled(if: Programs.inPath("gdbus") != nil, "needs gdbus"), arguments: BusProgram.present)
@@ -396,7 +409,9 @@ struct DemandTests {
         let display = try Display(try #require(WindowManager.present.first))
         let session = try SessionBus(program)
         let station = try Station(configuration: Self.impatient)
+        let rules = try station.configureAgent("[Application org.example.Service]\nIgnoreCallers=ignored\n")
         try station.startAgent(
+            ["--verbose", "--config", rules],
             environment: display.environment.merging(["DBUS_SESSION_BUS_ADDRESS": session.address]) { $1 })
         // A copy of the program: other tests start the original all the time.
         let program = station.bus.directory + "/gdbus"
@@ -412,7 +427,12 @@ struct DemandTests {
             })
         let path = try station.register("org.example.Service", application.pid, suspension: "automatic")
         func demand() throws -> String? { try station.lastDemand(of: path) }
+        try station.wait("the rule") { try station.explain(path, "rule") == .string("org.example.Service") }
         try station.wait(for: path, toBe: "suspended")
+        let ignored = station.bus.directory + "/ignored"
+        try Programs.copy(#require(Programs.inPath("gdbus")), to: ignored)
+        let call = ["call", "--address", session.address, "--dest", name, "--object-path", "/"]
+        let caller = try Child(ignored, call + ["--method", "org.freedesktop.DBus.Peer.Ping"])
         func ping() throws {
             let call = try asker.newCall(
                 destination: name, path: "/", interface: "org.freedesktop.DBus.Peer", member: "Ping")
@@ -425,21 +445,22 @@ struct DemandTests {
         try station.wait("the call") {
             _ = try? ping()
             why = try demand()
-            return why?.hasPrefix("call by pid ") == true
+            return why?.hasPrefix("call by ") == true
         }
-        #expect(why == "call by pid \(getpid())")
+        #expect(why == "call by \(Proc().name(of: getpid()))")
+        if case .strings(let demands)? = try station.explain(path, "demands") {
+            #expect(!demands.contains { $0.contains("ignored") })
+        }
+        withExtendedLifetime(caller) {}
         try station.wait(for: path, toBe: "suspended")
-        var others: [Int32: Child] = [:]
         // As above: a start in the first moment is not seen.
+        var others: [Child] = []
         try station.wait("the start") {
-            let other = try Child(
-                program, ["monitor", "--address", session.address, "--dest", "org.freedesktop.DBus"])
-            others[other.pid] = other
-            why = try demand()
-            return why?.hasPrefix("start by pid ") == true
+            others.append(
+                try Child(
+                    program, ["monitor", "--address", session.address, "--dest", "org.freedesktop.DBus"]))
+            return try demand() == "start by gdbus"
         }
-        let pid = why?.split(separator: " ").last.flatMap { Int32($0) }
-        #expect(try others[#require(pid)] != nil)
         try station.wait(for: path, toBe: "suspended")
     }
 }

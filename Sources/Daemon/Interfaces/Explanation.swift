@@ -73,6 +73,8 @@ extension Daemon {
         if let rule = application.rule { entries.append(("rule", .string(rule.name))) }
         if let objection = application.objection { entries.append(("last-objection", .string(objection))) }
         if let demand = application.demand { entries.append(("last-demand", .string(demand))) }
+        let demands = application.demands.descriptions
+        if !demands.isEmpty { entries.append(("demands", .strings(demands))) }
         if let registered = table[application.number] {
             let failures = registered.signals?.failures.map(\.description) ?? []
             if !failures.isEmpty { entries.append(("stop-failures", .strings(failures))) }

@@ -90,12 +90,24 @@ extension Daemon {
                             .invalidArgs, "\"\(reason.shortened)\" is not a word [a-z0-9-]{1,64}")
                     }
                     let process = try reportedProcess(pid, by: reporter)
-                    let why = other == 0 ? reason : "\(reason) by pid \(other)"
-                    let isToEnd = DemandReason(rawValue: reason)?.asksToEnd == true
-                    try perform(.demand(process, why, isToEnd: isToEnd, reporter))
+                    // Its name is taken now, because it may end as soon as it has its answer.
+                    let name = name(of: other, knownTo: reporter)
+                    let why = name.isEmpty ? reason : "\(reason) by \(name)"
+                    let known = DemandReason(rawValue: reason)
+                    let need: Need =
+                        known?.asksToEnd == true ? .end : known?.asksForAnswer == true ? .answer : .act
+                    try perform(.demand(process, why, reporter, need))
                     try call.reply()
                 },
             ])
+    }
+
+    /// What runs in a process that needs an application; empty: it is not known, or not the reporter's business.
+    private func name(of pid: UInt32, knownTo reporter: ReporterIdentity) -> String {
+        guard let pid = Int32(exactly: pid), pid != 0, let owner = try? proc.status(pid).owner,
+            reporter.user == 0 || owner.isWholly(reporter.user)
+        else { return "" }
+        return proc.name(of: pid)
     }
 
     private func reporter(_ member: String) throws(MethodError) -> ReporterIdentity {

@@ -25,6 +25,8 @@ struct Check: Sendable {
         var inhibitors: [Inhibitors.Inhibitor] = []
         /// Whether it was needed a short while ago, so that it counts whether it computes.
         var isAnswering = false
+        /// Whether it was needed for nothing but an answer, which it may owe still.
+        var owesAnswer = false
         /// Whether work is measured.
         var isMeasured = false
         /// The sample relative to which it is measured; nil: a later check measures it relative to this one.
@@ -33,6 +35,8 @@ struct Check: Sendable {
         /// What is written in a shorter time than this counts as written in this time: a program that saves its state
         /// writes for a moment.
         static let leastWriting: Microseconds = 5_000_000
+        /// The same for what is transferred: an answer is sent at once.
+        static let leastTransfer: Microseconds = 1_000_000
     }
 
     struct Findings: Sendable {
@@ -66,8 +70,16 @@ struct Check: Sendable {
         }
         if work.isAnswering, computes(found.sample, since: work.earlier) {
             found.reasons.append("demand: it was needed, and still computes")
+        } else if work.owesAnswer, isAnswerDue(found.sample, pids) {
+            found.reasons.append("demand: it was needed, and has not answered yet")
         }
         return found
+    }
+
+    /// Whether it has something to read, or has read something and not answered, or waits for a disk.
+    private func isAnswerDue(_ sample: WorkSample?, _ pids: [Int32]) -> Bool {
+        sample?.traffic?.owesAnswer == true || hasUnread()
+            || pids.contains { (try? proc.stat($0).state) == .diskSleep }
     }
 
     /// What was snapshot at once, for all kinds of work.
@@ -107,7 +119,8 @@ struct Check: Sendable {
         case .network:
             guard let limit = work.networkRate, let now = sample?.traffic else { return nil }
             guard now.isWhole else { return "cannot be determined: the machine has too many sockets" }
-            guard let before = earlier?.traffic, now.rate(since: before) >= limit else { return nil }
+            guard let before = earlier?.traffic, now.rate(since: before, over: Work.leastTransfer) >= limit
+            else { return nil }
             return "it transfers \(limit) bytes per second or more"
         case .cpu:
             return computes(sample, since: earlier) ? "it uses a tenth of a processor or more" : nil
@@ -134,7 +147,7 @@ struct Check: Sendable {
 
     private func sample(_ work: Work, of pids: [Int32], _ files: OpenFiles) -> WorkSample {
         var sample = WorkSample(time: Clock.monotonicMicroseconds)
-        if work.kinds.contains(.network), work.networkRate != nil {
+        if work.owesAnswer || work.kinds.contains(.network) && work.networkRate != nil {
             let traffic = NetworkTraffic(of: files, owner: owner, handed: handed)
             sample.traffic = traffic
             sample.mayWork = traffic.isInUse

@@ -28,6 +28,8 @@ final class ObjectionSensor {
     private static let longestSpan: Microseconds = 60_000_000
     /// The same for an application that has just been needed, or that is drained: it was not at work before.
     private static let briefSpan: Microseconds = 1_000_000
+    /// The same for one that has just been needed for an answer: it is at rest if it did nothing for so long.
+    private static let answerSpan: Microseconds = 200_000
 
     init(
         loop: EventLoop, proc: Proc, worker: Worker, now: @escaping () -> Microseconds, core: Core,
@@ -74,8 +76,9 @@ final class ObjectionSensor {
     func check(_ application: Registered, isStopped: Bool) {
         let number = application.number
         guard isStopped else {
-            let begun = samples[number].flatMap { $0.time + Self.longestSpan > now() ? $0 : nil }
-            return measure(application, since: isBrief(number) ? nil : begun)
+            let oldest = span(number) == Self.span ? Self.longestSpan : 2 * span(number)
+            let begun = samples[number].flatMap { $0.time + oldest > now() ? $0 : nil }
+            return measure(application, since: begun)
         }
         let isAwaited = begin(number)
         run(application, Check.Work()) { [weak self] found in
@@ -92,9 +95,9 @@ final class ObjectionSensor {
         let number = application.number
         samples[number] = nil
         // At the end of a long grace period, it would be too old.
-        guard let end = core.application(number)?.graceDeadline, end < now() + Self.longestSpan,
-            !isBrief(number)
-        else { return }
+        guard let end = core.application(number)?.graceDeadline, end < now() + Self.longestSpan else {
+            return
+        }
         let (check, work) = (check(of: application), work(of: number))
         worker.run {
             check.sample(work)
@@ -104,9 +107,11 @@ final class ObjectionSensor {
         }
     }
 
-    /// It was needed a short while ago, or is drained: it was not at work before, and its work is measured for a moment.
-    private func isBrief(_ number: ApplicationNumber) -> Bool {
-        core.application(number).map { $0.isAnswering(at: now()) || $0.isBeingDrained } ?? false
+    /// For how long its work is measured, at least.
+    private func span(_ number: ApplicationNumber) -> Microseconds {
+        guard let application = core.application(number) else { return Self.span }
+        if application.isAnsweringOnly(at: now()) { return Self.answerSpan }
+        return application.isAnswering(at: now()) || application.isBeingDrained ? Self.briefSpan : Self.span
     }
 
     /// Checks before a stop. If the application may be at work, its work is measured until the next check.
@@ -114,15 +119,15 @@ final class ObjectionSensor {
     /// - Parameter earlier: where the measurement began; nil: it begins now.
     private func measure(_ application: Registered, since earlier: WorkSample?) {
         let number = application.number
-        let isBrief = isBrief(number)
-        let due = earlier.map { $0.time + (isBrief ? Self.briefSpan : Self.span) }
+        let span = span(number)
+        let due = earlier.map { $0.time + span }
         if let due, due > now(), pause(application, until: due, since: earlier) { return }
         let isAwaited = begin(number)
         examine(application, isMeasured: true, since: earlier) { [weak self] found in
             guard let self, isAwaited() else { return }
             samples[number] = nil
             if let why = found.reasons.first {
-                if !isBrief { samples[number] = found.sample }
+                if span != Self.briefSpan { samples[number] = found.sample }
                 core.report(.checked(number, .objection(why)))
             } else if earlier == nil, let sample = found.sample, sample.mayWork {
                 measure(application, since: sample)
@@ -196,6 +201,7 @@ final class ObjectionSensor {
         }
         work.kinds = Set(ObjectionReason.allCases.filter { $0.isWork && known.counts($0) })
         work.isAnswering = known.isAnswering(at: now())
+        work.owesAnswer = known.isAnsweringOnly(at: now())
         return work
     }
 

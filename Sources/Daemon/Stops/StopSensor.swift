@@ -235,7 +235,7 @@ final class StopSensor {
     private func reportDemand(for number: ApplicationNumber, _ signal: Int32, by sender: String = "") {
         guard core.application(number)?.holds.isEmpty == false else { return }
         watched[number]?.demand = signal
-        core.report(.needed(number, (Self.names[signal] ?? "signal \(signal)") + sender, isToEnd: true))
+        core.report(.needed(number, (Self.names[signal] ?? "signal \(signal)") + sender, .end))
     }
 
     private static let names = [

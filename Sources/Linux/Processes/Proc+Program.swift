@@ -48,6 +48,29 @@ extension Proc {
         return words.utf8.count <= 80 ? words : String(decoding: words.utf8.prefix(77), as: UTF8.self) + "..."
     }
 
+    /// The name by which a person knows what a process runs: its program's, or that of the script that an interpreter
+    /// runs. At most 64 bytes, without control characters; empty if the process is gone.
+    public func name(of pid: Int32) -> String {
+        var name = (try? stat(pid))?.comm ?? ""
+        if name.utf8.count >= 15, let program = try? program(of: pid), program.hasPrefix(name) {
+            name = program
+        }
+        let interpreter = name.utf8.prefix { !"0123456789.".utf8.contains($0) }
+        if Self.interpreters.contains(String(interpreter) ?? ""),
+            let line = try? TextFile.read(path(pid, "cmdline")),
+            let script = line.split(separator: "\0").dropFirst().first, !script.hasPrefix("-"),
+            let last = script.split(separator: "/").last
+        {
+            name = String(last)
+        }
+        let scalars = name.unicodeScalars.filter { $0.properties.generalCategory != .control }
+        return String(decoding: String(String.UnicodeScalarView(scalars)).utf8.prefix(64), as: UTF8.self)
+    }
+
+    private static let interpreters: Set<String> = [
+        "bash", "dash", "gjs", "lua", "node", "perl", "python", "ruby", "sh",
+    ]
+
     /// The process that must keep telling a service manager that it is alive, as `WatchdogSec=` says, according to the
     /// environment of a process: itself, or one above it (sd_watchdog_enabled(3)); nil: there is none.
     public func watchdogProcess(of pid: Int32) -> Int32? {

@@ -39,17 +39,17 @@ public struct ApplicationMeter {
         var memory: (resident: UInt64, swapped: UInt64) = (0, 0)
         for process in members {
             try? proc.forEachLine(process.pid, "status") { line in
-                if line.take("RssAnon:") { memory.resident &+= (line.unsigned() ?? 0) &* 1_024 }
-                if line.take("VmSwap:") { memory.swapped &+= (line.unsigned() ?? 0) &* 1_024 }
+                if line.skip("RssAnon:") { memory.resident &+= (line.unsigned() ?? 0) &* 1_024 }
+                if line.skip("VmSwap:") { memory.swapped &+= (line.unsigned() ?? 0) &* 1_024 }
                 return true
             }
         }
-        let counted = try? cgroup?.readOnce("cpu.stat") { $0.take("usage_usec ") ? $0.unsigned() : nil }
+        let counted = try? cgroup?.readOnce("cpu.stat") { $0.skip("usage_usec ") ? $0.unsigned() : nil }
         return Figures(
             counter: counted == nil ? nil : cgroup,
             processor: counted ?? members.reduce(0) { $0 &+ proc.processorTime(of: $1.pid) },
             frozen: try? cgroup?.readOnce("cgroup.stat.local") {
-                $0.take("frozen_usec ") ? $0.unsigned() : nil
+                $0.skip("frozen_usec ") ? $0.unsigned() : nil
             },
             resident: memory.resident, swapped: memory.swapped)
     }

@@ -37,9 +37,11 @@ public struct SocketDiagnosis: ~Copyable {
         let owner: UInt32
         /// Bytes sent and acknowledged, or received, since the connection was made.
         let bytes: UInt64
-        /// Milliseconds since it has last sent or received data.
-        let idle: UInt32
-        /// Bytes to read.
+        /// Milliseconds since it has last sent data.
+        let sent: UInt32
+        /// Milliseconds since it has last received data.
+        let received: UInt32
+        /// Bytes to read; for a listening socket, connections to accept.
         let waiting: UInt32
     }
 
@@ -78,11 +80,25 @@ public struct SocketDiagnosis: ~Copyable {
         try exchange(question.request, Report.init, body)
     }
 
-    /// The same with each TCP connection.
+    /// The same with each TCP connection, or with each TCP socket that listens.
     ///
     /// - Parameter family: `AF_INET` or `AF_INET6`.
-    func askConnections(_ family: Int32, _ body: (Connection) -> Bool) throws(KernelFailure) {
-        try exchange(Self.connections(family), Connection.init, body)
+    func askConnections(
+        _ family: Int32, listening: Bool = false, _ body: (Connection) -> Bool
+    ) throws(KernelFailure) {
+        try exchange(Self.connections(family, listening), Connection.init, body)
+    }
+
+    /// The inodes of all TCP sockets that listen.
+    public func listeningInodes() throws(KernelFailure) -> Set<UInt32> {
+        var found: Set<UInt32> = []
+        for family in [AF_INET, AF_INET6] {
+            try askConnections(family, listening: true) {
+                found.insert($0.inode)
+                return true
+            }
+        }
+        return found
     }
 
     private func exchange<Request, Answer>(
@@ -143,12 +159,12 @@ extension SocketDiagnosis.Question {
 }
 
 extension SocketDiagnosis {
-    fileprivate static func connections(_ family: Int32) -> clinux_inet_diag_request {
+    fileprivate static func connections(_ family: Int32, _ listening: Bool) -> clinux_inet_diag_request {
         var request = clinux_inet_diag_request()
         request.header = header(of: clinux_inet_diag_request.self)
         request.body.sdiag_family = UInt8(family)
         request.body.sdiag_protocol = UInt8(IPPROTO_TCP)
-        request.body.idiag_states = 1 << SocketReports.established
+        request.body.idiag_states = 1 << (listening ? SocketReports.listening : SocketReports.established)
         // Bit n asks for attribute n + 1.
         request.body.idiag_ext = UInt8(1 << (INET_DIAG_INFO - 1))
         return request
@@ -278,19 +294,21 @@ extension SocketDiagnosis.Connection {
     init?(_ message: UnsafeRawBufferPointer) {
         guard message.count >= MemoryLayout<inet_diag_msg>.size else { return nil }
         let head = message.loadUnaligned(as: inet_diag_msg.self)
-        var traffic: (bytes: UInt64, idle: UInt32) = (0, .max)
+        var traffic: (bytes: UInt64, sent: UInt32, received: UInt32) = (0, .max, .max)
         let isWhole = SocketReports.attributes(of: message, after: MemoryLayout<inet_diag_msg>.size) {
             if $0 == Int(INET_DIAG_INFO) { traffic = Self.traffic($1) ?? traffic }
         }
         guard isWhole else { return nil }
         self.init(
-            inode: head.idiag_inode, owner: head.idiag_uid, bytes: traffic.bytes, idle: traffic.idle,
-            waiting: head.idiag_rqueue)
+            inode: head.idiag_inode, owner: head.idiag_uid, bytes: traffic.bytes, sent: traffic.sent,
+            received: traffic.received, waiting: head.idiag_rqueue)
     }
 
     /// `struct tcp_info` (include/uapi/linux/tcp.h): `tcpi_last_data_sent` and `tcpi_last_data_recv`, then
     /// `tcpi_bytes_acked` and `tcpi_bytes_received`, which are there since Linux 4.1.
-    private static func traffic(_ info: UnsafeRawBufferPointer) -> (bytes: UInt64, idle: UInt32)? {
+    private static func traffic(
+        _ info: UnsafeRawBufferPointer
+    ) -> (bytes: UInt64, sent: UInt32, received: UInt32)? {
         guard info.count >= 136 else { return nil }
         let sent = info.loadUnaligned(fromByteOffset: 44, as: UInt32.self)
         let received = info.loadUnaligned(fromByteOffset: 52, as: UInt32.self)
@@ -298,6 +316,6 @@ extension SocketDiagnosis.Connection {
             acknowledged: info.loadUnaligned(fromByteOffset: 120, as: UInt64.self),
             received: info.loadUnaligned(fromByteOffset: 128, as: UInt64.self)
         )
-        return (bytes.acknowledged &+ bytes.received, min(sent, received))
+        return (bytes.acknowledged &+ bytes.received, sent, received)
     }
 }

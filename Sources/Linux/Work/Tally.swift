@@ -10,14 +10,16 @@ struct Tally<Thing: Hashable & Sendable>: Sendable, Equatable {
     init(_ counts: [Thing: UInt64] = [:], at time: UInt64 = 0) { (self.counts, self.time) = (counts, time) }
 
     /// The growth per second since an earlier tally. What the earlier one has not counted is new.
-    func rate(since earlier: Tally) -> Double {
+    ///
+    /// - Parameter span: microseconds. What was counted in a shorter time counts for this time.
+    func rate(since earlier: Tally, over span: UInt64 = 0) -> Double {
         guard time > earlier.time else { return 0 }
         var sum: UInt64 = 0
         for (thing, now) in counts {
             let before = earlier.counts[thing] ?? 0
             if now > before { sum += now - before }
         }
-        return Double(sum) * 1_000_000 / Double(time - earlier.time)
+        return Double(sum) * 1_000_000 / Double(max(time - earlier.time, span))
     }
 }
 

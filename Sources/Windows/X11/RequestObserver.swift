@@ -1,6 +1,7 @@
 import CXCB
 
-/// Detects requests of X clients to the window manager to close a window or bring it to the front. Taskbars
+/// Detects requests of X clients to the window manager to close a window or bring it to the front, and new managers of
+/// a selection, such as trays for icons (ICCCM 2.8, `MANAGER`). Taskbars
 /// and wmctrl(1) send such a request as a message to the root window, and the server sends it to every client
 /// that has selected such messages (Extended Window Manager Hints 1.5, "Other Root Window Messages").
 public final class RequestObserver {
@@ -10,6 +11,8 @@ public final class RequestObserver {
         case close
         /// `_NET_ACTIVE_WINDOW`
         case activate
+        /// It is for all clients, and so there is no process of a window.
+        case manager
     }
 
     /// The most events of one dispatch, because a client may send any number of messages.
@@ -24,8 +27,8 @@ public final class RequestObserver {
     /// - Throws: `unreachable` if no server answers.
     public init(display: String? = nil) throws(ObserverFailure) {
         connection = try XConnection(display: display)
-        let atoms = connection.atoms(["_NET_CLOSE_WINDOW", AtomName.activeWindow.rawValue])
-        requests = Dictionary(zip(atoms, [.close, .activate])) { first, _ in first }
+        let atoms = connection.atoms(["_NET_CLOSE_WINDOW", AtomName.activeWindow.rawValue, "MANAGER"])
+        requests = Dictionary(zip(atoms, [.close, .activate, .manager])) { first, _ in first }
     }
 
     /// What is watched, for the user.
@@ -47,7 +50,8 @@ public final class RequestObserver {
     /// Begins or ends listening. While it listens, every window that is mapped, moved or resized wakes us, too: the
     /// server has one switch for all of this.
     public func listen(_ isListening: Bool) {
-        connection.select(isListening ? .substructureNotify : [], of: connection.root)
+        let all: EventMask = [.substructureNotify, .structureNotify]
+        connection.select(isListening ? all : [], of: connection.root)
         connection.flush()
     }
 

@@ -12,30 +12,23 @@ import Systemd
 /// application is suspended, and stays when the application runs again because it is needed, so that a call
 /// that was not answered in time is detected, too.
 ///
-/// dbus-broker accepts rules with a destination, but still sends a monitor all calls. They are tolerated as
-/// long as they are few.
+/// dbus-broker accepts rules with a destination, but still sends a monitor all calls.
 final class CallWatch: Watcher, SessionListener {
     private let monitor: SessionMonitor
     private let loop: EventLoop
     private let journal: Journal
     private let needed: (_ pid: Int32, _ reason: DemandReason, _ caller: Int32) -> Void
     private let proc = Proc()
-    private let tolerance: Tolerance
+    private let classifier: SessionName
     private let isSeen: (Bool) -> Void
     private var isSettled = false
     private var isRefused = false
-    private var flood = Flood.none
     /// Names are watched instead of calls.
     private var isBlind = false
-    /// The calls to other programs that were received since a time.
-    private var calls = (since: UInt64(0), count: 0)
-    /// The processes of names that were called, if the bus sends all calls; 0: a name has none.
-    private var owners: [String: Int32] = [:]
-    /// A name's owner has changed.
-    private var changes: Slot?
     /// For queries. Nil: there is no session bus.
     private var bus: Bus?
-    /// The processes of connections. Unique names are never reused.
+    /// The processes of names; 0: a name has none. Unique names are never reused, and a change of the owner of another
+    /// name is announced.
     private var processes: [String: Int32] = [:]
     private var questions: [String: Slot] = [:]
     private var listing: Slot?
@@ -52,10 +45,14 @@ final class CallWatch: Watcher, SessionListener {
     private var wanted: [String: Int32] = [:]
     /// The set of applications to watch changed while a monitor was being created.
     private var isStale = false
-    /// A monitor has received a call that matches none of its rules.
-    private var showsAll = false
     private var retry: Timer?
     private var delay = shortestDelay
+    /// For the names of services that have got an owner.
+    private var announcements: [Slot] = []
+    /// When suspended applications were last resumed for such a name, and the owner of the next one.
+    private var announced: UInt64 = 0
+    private var announcer: String?
+    private var announcing: Timer?
 
     /// A bus limits the pending replies of a connection; the limit of a session bus is 50,000 with
     /// dbus-daemon.
@@ -76,6 +73,12 @@ final class CallWatch: Watcher, SessionListener {
         ("org.mate.SettingsDaemon.MediaKeys", "MediaPlayerKeyPressed"),
         ("org.cinnamon.SettingsDaemon.MediaKeys", "MediaPlayerKeyPressed"),
     ]
+    /// Icons are registered anew with each owner of this name. The names of other services resume applications only once
+    /// in this time, in microseconds.
+    private static let tray = "org.kde.StatusNotifierWatcher"
+    private static let announcementsApart: UInt64 = 10_000_000
+    /// Where names of services begin. Without such a rule, every connection that begins or ends would wake the agent.
+    private static let namespaces = ["org", "com", "net", "io"]
     /// The most simultaneous queries for the owner of a name in a call, and the most calls that wait for
     /// their answers.
     private static let mostNames = 64
@@ -84,41 +87,26 @@ final class CallWatch: Watcher, SessionListener {
     /// doubled each time.
     private static let shortestDelay: UInt64 = 1_000_000
     private static let longestDelay: UInt64 = 60_000_000
-    /// A session has a few dozen names.
-    private static let mostOwners = 512
-
-    /// The tolerated number of calls if the bus sends all calls, because each wakes the agent.
-    struct Tolerance {
-        /// The most calls to others within `span`.
-        var calls = 1_200
-        /// In microseconds.
-        var span: UInt64 = 60_000_000
-        /// How long no calls are watched after more than these; microseconds.
-        var pause: UInt64 = 600_000_000
-    }
-
-    /// More calls to other programs were received than are tolerated.
-    private enum Flood {
-        case none, begins, lasts
-    }
 
     /// - Parameters:
     ///   - session: the session bus.
+    ///   - entries: the desktop entries, whose ids are names of applications and not of services.
     ///   - isSeen: gets whether calls are detected, first and whenever that changes.
     ///   - needed: gets the process that was called, the reason, and the caller's process, or 0 if it is not
     ///     known.
     init(
         session: SessionBus, monitor: SessionMonitor, loop: EventLoop, journal: Journal,
-        tolerance: Tolerance = Tolerance(), isSeen: @escaping (Bool) -> Void,
+        entries: DesktopEntries, isSeen: @escaping (Bool) -> Void,
         needed: @escaping (_ pid: Int32, _ reason: DemandReason, _ caller: Int32) -> Void
     ) throws {
         self.monitor = monitor
         self.loop = loop
         self.journal = journal
-        self.tolerance = tolerance
+        classifier = SessionName(entries: entries)
         self.isSeen = isSeen
         self.needed = needed
-        retry = try loop.timer { [unowned self] in goOn() }
+        retry = try loop.timer { [unowned self] in proceed() }
+        announcing = try loop.timer { [unowned self] in announce() }
         // This watches nobody, and only checks whether monitoring is permitted.
         monitor.add(self)
         try session.follow { [weak self] in self?.use($0) }
@@ -147,22 +135,6 @@ final class CallWatch: Watcher, SessionListener {
 
     // MARK: Connections
 
-    private func goOn() {
-        switch flood {
-        case .none: proceed()
-        case .begins:
-            stopWatching()
-            flood = .lasts
-            retry?.arm(at: loop.now + tolerance.pause)
-            isBlind = true
-            isSeen(false)
-        case .lasts:
-            flood = .none
-            calls = (loop.now, 0)
-            proceed()
-        }
-    }
-
     /// Applications that were kept awake because of their names may be suspended again.
     private func seeAgain() {
         guard isBlind else { return }
@@ -171,8 +143,8 @@ final class CallWatch: Watcher, SessionListener {
     }
 
     private func proceed() {
-        // The bus sends its calls to no monitor, or too many of them, so names are watched instead.
-        if isSettled, isRefused || flood != .none { return }
+        // The bus sends its calls to no monitor, so names are watched instead.
+        if isSettled, isRefused { return }
         guard next == nil, listing == nil, questions.isEmpty else {
             isStale = true
             return
@@ -188,7 +160,7 @@ final class CallWatch: Watcher, SessionListener {
                 listing = nil
                 guard let names = try? reply.readStrings() else { return tryAgain() }
                 let connections = Set(names.filter { $0.hasPrefix(":") }.prefix(Self.mostConnections))
-                processes = processes.filter { connections.contains($0.key) }
+                processes = processes.filter { !$0.key.hasPrefix(":") || connections.contains($0.key) }
                 for name in connections where processes[name] == nil { ask(bus, name) }
                 if questions.isEmpty { haveAsked() }
             }
@@ -199,7 +171,6 @@ final class CallWatch: Watcher, SessionListener {
     }
 
     private func tryAgain() {
-        guard flood == .none else { return }
         retry?.arm(at: loop.now + delay)
         delay = min(2 * delay, Self.longestDelay)
     }
@@ -207,23 +178,41 @@ final class CallWatch: Watcher, SessionListener {
     private func use(_ bus: Bus?) {
         // The session ends, or its bus is restarted: the data about it is no longer valid.
         (processes, questions, listing) = ([:], [:], nil)
-        (names, waiting, owners, changes) = ([:], [:], [:], nil)
+        (names, waiting, announcements) = ([:], [:], [])
         self.bus = bus
         guard let bus else {
             (targets, next, wanted) = ([:], nil, [:])
             return
         }
-        if showsAll { watchOwners(by: bus) }
+        do throws(BusFailure) {
+            announcements = try Self.namespaces.map { space throws(BusFailure) in
+                try bus.watchOwner(
+                    within: space, failed: { [unowned self] in journal.log(.debug, "\($0)") },
+                    handler: { [unowned self] name, owner in
+                        processes[name] = nil
+                        if let owner, classifier.isService(name) { appeared(name, owner) }
+                    })
+            }
+        } catch {
+            // The connection is lost, which is handled elsewhere.
+            journal.log(.debug, "\(error)")
+        }
         proceed()
     }
 
-    /// The number of calls to names is unlimited in this case, and a query about each would double the load.
-    private func watchOwners(by bus: Bus) {
-        changes = try? bus.watchOwner(
-            failed: { [unowned self] in
-                journal.log(.debug, "\($0)")
-                (owners, changes) = ([:], nil)
-            }, handler: { [unowned self] name, _ in owners[name] = nil })
+    // MARK: Announcements
+
+    /// A service has appeared. The bus does not say who waits for it: every suspended application may do so.
+    private func appeared(_ name: String, _ owner: String) {
+        announcer = owner
+        if name == Self.tray { return announce() }
+        announcing?.arm(at: max(loop.now, announced + Self.announcementsApart))
+    }
+
+    private func announce() {
+        guard let owner = announcer else { return }
+        (announcer, announced) = (nil, loop.now)
+        for pid in Set(targets.values).intersection(suspended) { need(pid, .announcement, owner) }
     }
 
     private func ask(_ bus: Bus, _ name: String) {
@@ -243,7 +232,7 @@ final class CallWatch: Watcher, SessionListener {
         var targets: [String: Int32] = [:]
         // A process may have any number of connections.
         var applications: [Int32: Int32?] = [:]
-        for (name, pid) in processes where pid > 0 {
+        for (name, pid) in processes where pid > 0 && name.hasPrefix(":") {
             let known = applications[pid] ?? application(of: pid)
             applications[pid] = .some(known)
             targets[name] = known
@@ -297,8 +286,6 @@ final class CallWatch: Watcher, SessionListener {
             // If the bus came later than the agent, the first monitor already watches applications.
             if failure == nil { use(made) }
             isSeen(failure == nil)
-        } else if flood != .none {
-            return
         } else if failure == nil {
             use(made)
             seeAgain()
@@ -331,43 +318,13 @@ final class CallWatch: Watcher, SessionListener {
             return need(pid, .sessionEnd, sender)
         }
         if let pid = targets[destination] { return need(pid, .call, sender) }
-        let isForInhibitors = SessionInhibitors.concerns(message)
         // The destination is not watched: it is the bus itself, for example.
-        if destination.hasPrefix(":") || destination == Bus.driver {
-            if isForInhibitors { return }
-            noteOther()
-            return tolerate()
-        }
+        if destination.hasPrefix(":") || destination == Bus.driver { return }
         identify(destination) { [unowned self] owner in
             // If the owner of the name cannot be queried, any of the applications may be needed.
             let needed = owner.map { Set([application(of: $0)].compactMap(\.self)) }
-            if needed?.isEmpty == true, !isForInhibitors { tolerate() }
             for pid in needed ?? Set(targets.values) { need(pid, .call, sender) }
         }
-    }
-
-    /// Records that the bus has sent a call that matches no rule.
-    private func noteOther() {
-        guard !showsAll else { return }
-        showsAll = true
-        let most = tolerance.calls
-        journal.log(.info, "the session bus shows all calls: up to \(most) a minute to others are tolerated")
-        if let bus { watchOwners(by: bus) }
-    }
-
-    /// Counts a call to another program, if the bus sends all calls.
-    private func tolerate() {
-        guard showsAll else { return }
-        if loop.now >= calls.since + tolerance.span { calls = (loop.now, 0) }
-        calls.count += 1
-        guard calls.count > tolerance.calls, flood == .none, isSettled else { return }
-        journal.log(
-            .notice,
-            "calls on the session bus are not watched for \(tolerance.pause / 1_000_000) s: "
-                + "the bus shows all of them, and there were \(tolerance.calls) within a minute")
-        // This must not be done here, in a handler of the connection that is given up.
-        flood = .begins
-        retry?.arm(at: loop.now)
     }
 
     private func need(_ pid: Int32, _ reason: DemandReason, _ caller: String?) {
@@ -395,7 +352,7 @@ final class CallWatch: Watcher, SessionListener {
     /// - Parameter answered: gets its pid; 0: it has none; nil: there are already too many queries. No call
     ///   is lost because of this.
     private func identify(_ name: String, _ answered: @escaping (_ pid: Int32?) -> Void) {
-        if let known = processes[name] ?? owners[name] { return answered(known) }
+        if let known = processes[name] { return answered(known) }
         let count = waiting.values.reduce(0) { $0 + $1.count }
         guard let bus, names[name] != nil || names.count < Self.mostNames, count < Self.mostWaiting else {
             return answered(nil)
@@ -405,9 +362,10 @@ final class CallWatch: Watcher, SessionListener {
         do throws(BusFailure) {
             names[name] = try bus.askProcess(of: name) { [unowned self] pid in
                 names[name] = nil
-                if changes != nil, !name.hasPrefix(":") {
-                    if owners.count >= Self.mostOwners { owners = [:] }
-                    owners[name] = pid ?? 0
+                if processes.count < Self.mostConnections,
+                    Self.namespaces.contains(where: { name.hasPrefix($0 + ".") })
+                {
+                    processes[name] = pid ?? 0
                 }
                 for asker in waiting.removeValue(forKey: name) ?? [] { asker(pid ?? 0) }
             }

@@ -13,8 +13,8 @@ struct Demands {
     /// When the daemon has accepted a demand, and whether it was one to end, by the process.
     private var accepted: [Int32: (time: UInt64, asksToEnd: Bool)] = [:]
 
-    /// An application that is needed runs for at least a second; half of it, in microseconds.
-    private static let leastGrace: UInt64 = 500_000
+    /// An application that is needed runs for at least 0.2 s; half of it, in microseconds.
+    private static let leastGrace: UInt64 = 100_000
 
     /// The application of this process is needed.
     mutating func note(_ pid: Int32, _ reason: DemandReason, by other: Int32, at now: UInt64) {

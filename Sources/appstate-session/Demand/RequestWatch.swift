@@ -2,13 +2,13 @@ import AppStateBus
 import AppStateContract
 import Windows
 
-/// Reports requests to the window manager of an X11 session to close or raise a suspended application's
-/// window.
+/// Reports requests to the window manager of an X11 session to close or raise a suspended application's window, and new
+/// trays for icons.
 final class RequestWatch: Watcher {
     private let observer: RequestObserver
     private let needed: (_ pid: Int32, _ reason: DemandReason) -> Void
     private var source: Source?
-    private var isListening = false
+    private var resting: Set<Int32> = []
     private var suspended: Set<Int32> = []
 
     /// - Parameter needed: gets the process of the window, which may or may not be suspended.
@@ -29,15 +29,18 @@ final class RequestWatch: Watcher {
         if !suspended.isSubset(of: self.suspended) { observer.ping() }
         self.suspended = suspended
         let resting = situation.applications.resting
-        guard isListening == resting.isEmpty else { return }
-        isListening = !resting.isEmpty
-        observer.listen(isListening)
+        if self.resting.isEmpty != resting.isEmpty { observer.listen(!resting.isEmpty) }
+        self.resting = resting
     }
 
     private func dispatch() {
         do throws(ObserverFailure) {
             for (request, processes) in try observer.dispatch() {
-                for pid in processes { needed(pid, request == .close ? .close : .activate) }
+                switch request {
+                case .close: for pid in processes { needed(pid, .close) }
+                case .activate: for pid in processes { needed(pid, .activate) }
+                case .manager: for pid in resting { needed(pid, .announcement) }
+                }
             }
         } catch {
             // The X server has ended, which the observer of windows notices, too.

@@ -1,8 +1,8 @@
 import Glibc
 import Linux
 
-/// A copy of another process's descriptor of a local socket (unix(7)) or of `/dev/fuse` (fuse(4)), to be
-/// polled. While the copy is open the socket stays open, and the file system of a FUSE server stays mounted,
+/// A copy of another process's descriptor of a local socket (unix(7)), of a TCP socket that listens, or of `/dev/fuse`
+/// (fuse(4)), to be polled. While the copy is open the socket stays open, and the file system of a FUSE server stays mounted,
 /// even if that process ends.
 ///
 /// Closing it also closes the descriptors in its queue, and any user can queue one whose close takes an hour:
@@ -136,7 +136,8 @@ struct SocketCopy: Sendable {
         var roles: [UInt32: Role] = [:]
         var names: Set<String> = []
         var named: [UInt32: String] = [:]
-        try SocketDiagnosis().ask(.names) { report in
+        let diagnosis = try SocketDiagnosis()
+        try diagnosis.ask(.names) { report in
             let isOwn = holders[report.inode] != nil
             if report.isListening {
                 if report.isConnectionOriented, isOwn {
@@ -154,6 +155,10 @@ struct SocketCopy: Sendable {
             return true
         }
         for (inode, name) in named where names.contains(name) { roles[inode] = .accepted }
+        // What arrives in a connection that was accepted waits for the next drain.
+        for inode in (try? diagnosis.listeningInodes()) ?? [] where holders[inode] != nil {
+            roles[inode] = .listening
+        }
         return roles
     }
 
