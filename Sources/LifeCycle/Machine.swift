@@ -135,7 +135,7 @@ public struct Machine: Equatable, Sendable {
             guard suspendedForSleep.contains(number) else { break }
             updateAnnouncing(number, .policy) {
                 $0.hold(.sleep, "appstated")
-                $0.order(.drainEnded($0.wish), &$1)
+                $0.order(.drainEnded($0.requirement), &$1)
             }
         case .sleepEnded:
             for number in applications.keys.sorted() where applications[number]?.isHeldForSleep == true {

@@ -121,6 +121,15 @@ final class SessionInhibitors: Watcher, SessionListener {
         "type='method_call',interface='\(interface)',member='\(member)'"
     }
 
+    /// Whether a message matches one of these rules.
+    private static func concerns(_ message: borrowing Message) -> Bool {
+        guard message.isMethodCall, let interface = message.interface, let member = message.member else {
+            return false
+        }
+        if let methods = interfaces[interface] { return member == methods.begin || member == methods.end }
+        return (interface, member) == (portal, "Inhibit") || (interface, member) == (request, "Close")
+    }
+
     func monitored(_ failure: MethodError?) {
         guard let failure, !monitor.isThere else { return }
         journal.log(.info, "inhibitors on the session bus are not watched: \(failure)")
