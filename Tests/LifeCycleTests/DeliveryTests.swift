@@ -58,6 +58,25 @@ struct DeliveryTests {
         #expect(machine.applications[number]?.backlog == Backlog())
     }
 
+    @Test(
+        "a message resumes what policy has suspended, and waits if a user has requested that",
+        arguments: [false, true])
+    func suspended(isRequested: Bool) throws {
+        var settings = Settings()
+        settings.backgroundGrace = 1_000
+        var stage = try Stage.launched(suspension: .automatic, settings)
+        try stage.minimize()
+        stage.now += 1_000_000
+        stage.take(.timePassed)
+        if isRequested { try stage.perform(.suspend(stage.number, holder: "uid:1000")) }
+        stage.take(.stopCompleted(stage.number))
+        #expect(stage.state == .suspended)
+        stage.forget()
+        try stage.perform(.deliver(stage.number, [Self.message], "message"))
+        #expect(stage.effects.contains(.resume(stage.number)) != isRequested)
+        #expect(stage.application.holds.isEmpty != isRequested)
+    }
+
     @Test("a backlog keeps the latest message of each sender and name, and all URLs")
     func coalesced() throws {
         var backlog = Backlog()

@@ -295,8 +295,10 @@ struct ReclaimTests {
         #expect(desk.machine.pressure.victim == nil)
     }
 
-    @Test("an application that gets the focus is not ended, and the next one is chosen at once")
-    func toTheFront() throws {
+    @Test(
+        "an application that gets the focus or a visible window is not ended, and the next one is chosen at once",
+        arguments: [true, false])
+    func toTheFront(byFocus: Bool) throws {
         var desk = PressureDesk()
         let number = try desk.background { $0.delegate = ":1.5" }
         let other = try desk.background(10 << 20) { $0.delegate = ":1.6" }
@@ -304,7 +306,11 @@ struct ReclaimTests {
         try desk.perform(.finishLaunching(other, by: ":1.6"))
         desk.runShort()
         #expect(desk.willReclaim == [number])
-        try desk.focus(number)
+        if byFocus {
+            try desk.focus(number)
+        } else {
+            try desk.perform(.updateWindow(Desk.report(1, desk.process(number)), Desk.reporter()))
+        }
         #expect(desk.notices == [.spared("it has come to the front")])
         #expect(desk.willReclaim == [number, other])
         desk.pass(5 * Self.second)
