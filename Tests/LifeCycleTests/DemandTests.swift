@@ -56,7 +56,7 @@ struct DemandTests {
         stage.finding = .objection("demand")
         stage.pass(400_000)
         #expect(stage.application.graceDeadline == stage.now + 200_000 && stage.state == .background)
-        stage.finding = .clear(stands: true)
+        stage.finding = .clear(isStopped: true)
         stage.pass(200_000)
         stage.settle()
         #expect(stage.state == .suspended)

@@ -200,10 +200,10 @@ struct Simulation {
             case 0..<3: try configure()
             case 10:
                 note("the machine sleeps")
-                for number in world.machine.suspendedForSleep { try world.take(.sleepBegins(number)) }
+                for number in world.machine.suspendedForSleep { try world.handle(.sleepBegins(number)) }
             case 11:
                 note("the machine is awake")
-                try world.take(.sleepEnded)
+                try world.handle(.sleepEnded)
             case 3:
                 let change = TimeChange.allCases.randomElement(using: &generator) ?? .midnight
                 note("the time has changed: \(change.rawValue)")
