@@ -150,7 +150,9 @@ final class Agent {
         // A call to a suspended application makes it run. While calls are not seen, owners of services on the bus are not
         // suspended.
         watchers.start("names on the session bus", in: situation) {
-            try SessionNames(session: session, journal: journal, entries: entries) { objections.set(.busName, $0) }
+            try SessionNames(session: session, journal: journal, entries: entries) {
+                objections.set(.busName, $0)
+            }
         }
         watchers.start("calls on the session bus", in: situation) {
             try CallWatch(

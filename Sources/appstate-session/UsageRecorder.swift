@@ -86,7 +86,9 @@ final class UsageRecorder {
     }
 
     private func state(of path: String) -> LifeCycleState {
-        guard let subject = subjects[path], applications.entries[subject.pid]?.path == path else { return .notRunning }
+        guard let subject = subjects[path], applications.entries[subject.pid]?.path == path else {
+            return .notRunning
+        }
         return applications.states[subject.pid] ?? .notRunning
     }
 
