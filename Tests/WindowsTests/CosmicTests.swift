@@ -143,7 +143,8 @@ struct CosmicTests {
         #expect(eventually { compositor.requests == ["5 0", "6 1", "2 1"] })
         try socket.push(Compositor.message(Compositor.window, 0))
         try watch.wait(for: ["Beta minimized"])
-        try socket.push([UInt8](repeating: 0xFF, count: 64))
+        // An error of the display ends the connection.
+        try socket.push(Compositor.message(1, 0, [1, 0] + Compositor.words("the end")))
         try watch.waitForEnd()
     }
 }
