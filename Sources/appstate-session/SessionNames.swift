@@ -90,7 +90,8 @@ final class SessionNames: Watcher {
         do throws(BusFailure) {
             questions[name] = try bus.askProcess(of: name) { [unowned self] pid in
                 questions[name] = nil
-                owners[name] = pid
+                // The agent has a name itself, as a backend of the portal.
+                if pid != getpid() { owners[name] = pid }
                 publish()
             }
         } catch {
