@@ -368,6 +368,7 @@ extension Agent: DisplayDelegate {
         Service.notify("STOPPING=1")
         journal.log(.notice, why)
         daemon.finish()
+        display.stop()
         // It writes what it has.
         usage = nil
         loop.exit(code: code)

@@ -64,6 +64,12 @@ final class Display {
         update()
     }
 
+    /// Watches no longer, and takes back what was installed in the display server.
+    func stop() {
+        source?.cancel()
+        (source, observer) = (nil, nil)
+    }
+
     var subject: String { observer?.subject ?? "nothing" }
     var desktopProcesses: Set<Int32> { observer?.desktopProcesses ?? [] }
     /// The windows as the display server shows them.
@@ -123,8 +129,7 @@ final class Display {
 
     /// The server may have disconnected us, or have been restarted.
     private func lose() {
-        source?.cancel()
-        (source, observer) = (nil, nil)
+        stop()
         delegate?.displayLost()
         do {
             guard lastSearch.map({ loop.now - $0 > Self.searchesApart }) ?? true else {

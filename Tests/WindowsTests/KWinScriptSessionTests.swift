@@ -61,7 +61,7 @@ extension PlasmaTests {
         try station.wait("the agent's script in KWin") {
             let list = try bus.newDriverCall("ListNames")
             let names = try bus.call(list, timeout: 300_000_000).readStrings()
-            found = try names.filter { $0.hasPrefix(":") }.map { "appstate-session" + $0 }
+            found = try names.filter { $0.hasPrefix(":") }.map { "appstate-session\($0)-1" }
                 .first { try isLoaded($0, on: bus) }
             return found != nil
         }
