@@ -90,8 +90,10 @@ public struct Configuration {
             return [
                 ConfigurationRow("Adopt", list: \.named) { words, named in
                     var patterns = named ?? Patterns()
-                    defer { named = patterns }
-                    return words.compactMap { patterns.add($0) }
+                    let refused = words.compactMap { patterns.add($0) }
+                    // A line of which nothing is valid changes nothing.
+                    if refused.count < words.count { named = patterns }
+                    return refused
                 },
                 ConfigurationRow("AdoptSuspension", .choice, \.suspension),
                 ConfigurationRow("Usage", .boolean, \.usage),

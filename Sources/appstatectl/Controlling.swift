@@ -135,7 +135,8 @@ struct Toggle: ParsableCommand {
         } else {
             let reply = try client.call(ManagerMethod.toggleFocused) { try $0.appendDictionary(options) }
             let path = try reply.readObjectPath()
-            show(path, path, isSuspended: try reply.readBool(), client)
+            let name = try client.applications().first { $0.path == path }?.id ?? path
+            show(name, path, isSuspended: try reply.readBool(), client)
         }
     }
 
