@@ -396,13 +396,14 @@ extension Agent: DaemonConnectionDelegate {
     func applicationsChanged(from former: Applications) {
         let applications = daemon.applications
         situation.applications = applications
-        watchers.follow(situation)
+        // What asks the X server comes first: copies of an application's descriptors would keep its grab of the server.
         displayWatchers.follow(situation)
-        commands.learn(applications.states)
         leaving.follow(Set(applications.suspended))
         for pid in Set(applications.suspended).subtracting(former.suspended) where leaving.isGrabbing(pid) {
             hide(pid, because: "it is suspended and has grabbed the pointer or the keyboard")
         }
+        watchers.follow(situation)
+        commands.learn(applications.states)
         usage?.follow(applications)
         guard applications.entries != former.entries || applications.isKnown != former.isKnown else { return }
         display.learn(names: applications.entries.mapValues(\.name))
