@@ -78,7 +78,7 @@ struct ByHandTests {
                 \.element)
         }
         // Not what is for others, and for the session agent.
-        let others = ["[Session]", "[Desktop Entry]", "[org/gnome/shell]"]
+        let others = ["[Session]", "[Desktop Entry]", "[org/gnome/shell]", "[preferred]"]
         let shown = blocks.filter { block in
             block.hasPrefix("ini\n") && !others.contains { block.contains($0) }
         }
