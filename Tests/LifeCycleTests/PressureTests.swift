@@ -57,7 +57,7 @@ struct PressureTests {
         let (held, stopped) = (try desk.held(), try desk.stopped())
         let launching = try desk.background { $0.delegate = ":1.5" }
         let stranger = try desk.background()
-        desk.take(.stopped(stranger, holder: "pid 7"))
+        desk.handle(.stopped(stranger, holder: "pid 7"))
         try desk.focus(active)
         desk.forget()
         desk.runShort(to: 200 << 20)
@@ -82,7 +82,7 @@ struct PressureTests {
         desk.runShort(to: 200 << 20)
         try desk.focus(number)
         desk.desk.settle()
-        desk.take(.timePassed)
+        desk.handle(.timePassed)
         #expect(desk.machine.applications[number]?.state == .active && desk.warned.isEmpty)
     }
 

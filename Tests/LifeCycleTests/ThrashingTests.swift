@@ -137,13 +137,13 @@ struct ThrashingTests {
         #expect(desk.reclaimed.isEmpty)
         // The page-outs freed memory: only later evictions count.
         var helped = desk
-        for number in held { helped.take(.pagedOut(number, bytes: 2 << 20)) }
+        for number in held { helped.handle(.pagedOut(number, bytes: 2 << 20)) }
         helped.churn?.evicting = 0
         helped.pass(5 * Self.second)
         #expect(helped.reclaimed.isEmpty)
         // The page-outs freed nothing.
         var vain = desk
-        for number in held { vain.take(.pagedOut(number)) }
+        for number in held { vain.handle(.pagedOut(number)) }
         #expect(vain.reclaimed == [held[0]])
         // The page-outs hang.
         desk.pass(300_000)
