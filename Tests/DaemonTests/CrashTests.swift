@@ -56,7 +56,6 @@ private final class Churn {
         private var isFrozenByOthers = false
         var minimized = Known.maybe
         var tasks: [UInt64: UInt64] = [:]
-        var uncertainTasks = false
         let actor: App?
         /// Its own cgroup, if it has one and is frozen with it.
         let home: TestCgroup?

@@ -8,54 +8,6 @@ import Testing
 /// What is done to an application is done to its process and the descendants, and to no other process.
 @Suite("The extent", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct ExtentTests {
-    @Test("children and their children are stopped and continued with their application")
-    func tree() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let shell = try Child(
-            "sh", ["-c", "sh -c 'sleep 1000 & echo grandchild $!; wait' & echo child $!; wait"])
-        var pids = [shell.pid]
-        for word in ["grandchild", "child"] {
-            let line = try shell.waitForLine(containing: word + " ")
-            pids.append(try #require(line.split(separator: " ").last.flatMap { Int32($0) }))
-        }
-        defer { for pid in pids.dropFirst() { kill(pid, SIGKILL) } }
-        let path = try client.register("org.example.Editor", shell.pid)
-        try client.application(path, "Suspend")
-        for pid in pids { #expect(try isStopped(pid)) }
-        try client.application(path, "Resume")
-        for pid in pids { #expect(try !isStopped(pid)) }
-    }
-
-    @Test(
-        "a child of another user is never touched, and Explain says so",
-        .enabled(if: TestDaemon.canBeOthers, "needs root and setpriv"))
-    func foreignChild() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let shell = try Child(
-            "sh",
-            [
-                "-c",
-                "setpriv --reuid=\(App.nobody) --clear-groups sh -c 'echo child $$; exec sleep 1000' & wait",
-            ])
-        let line = try shell.waitForLine(containing: "child ")
-        let child = try #require(line.split(separator: " ").last.flatMap { Int32($0) })
-        defer { kill(child, SIGKILL) }
-        let path = try client.register("org.example.Editor", shell.pid)
-        try client.application(path, "Suspend")
-        #expect(try isStopped(shell.pid))
-        #expect(try !isStopped(child))
-        #expect(try client.state(path) == "suspended")
-        guard case .strings(let failures)? = try client.explain(path)["stop-failures"] else {
-            Issue.record("Explain has no stop-failures")
-            return
-        }
-        #expect(failures.contains { $0.contains("\(child)") })
-        try client.application(path, "Resume")
-        #expect(try !isStopped(shell.pid))
-    }
-
     // MARK: No process stays stopped
 
     /// A Python program of the user nobody that may become another user.

@@ -123,14 +123,6 @@ struct PressureTests {
         #expect(desk.warned == [mine, theirs] && desk.lowMemoryWarnings.filter { $0 == .medium }.count == 1)
     }
 
-    /// Changes less than 2 s after the previous one, except rises to critical.
-    private func hasty(_ desk: PressureDesk) -> [String] {
-        zip(desk.levels, desk.levels.dropFirst()).compactMap { before, change in
-            guard change.time - before.time < 2 * Self.second, change.level != .critical else { return nil }
-            return "\(before.level) at \(before.time), \(change.level) at \(change.time)"
-        }
-    }
-
     @Test(
         "with swap, suspended applications above 12 MiB are paged out once, longest suspended first"
     )

@@ -8,16 +8,7 @@ import Testing
 struct ThrashingTests {
     private static let critical: UInt64 = 50 << 20
     private static let cached: UInt64 = 100 << 20
-    /// A tenth of the cache within a second.
-    private static let much = Double(10 << 20)
     private static let second: Microseconds = 1_000_000
-
-    private static func sample(_ available: UInt64, own: UInt64? = nil) -> MemorySample {
-        MemorySample(
-            available: available, total: 1 << 30, swapTotal: 0,
-            files: FileCache(cached: cached, evicted: 0, reclaimed: 0, refaulted: 0),
-            front: own.map { FrontMemory(ApplicationNumber(1), cached: $0, refaulted: 0, waited: 0) })
-    }
 
     // MARK: The machine
 
