@@ -5,8 +5,6 @@ import Testing
 /// The states of scenes, without an application.
 @Suite("The states of scenes")
 struct SceneStatesTests {
-    private static let visible = SceneStates.Window(isVisible: true, isActive: false)
-    private static let active = SceneStates.Window(isVisible: true, isActive: true)
     private static let hidden = SceneStates.Window()
 
     /// Any order of reports and of the application's states.

@@ -21,10 +21,8 @@ struct DemandTests {
         /// - Parameters:
         ///   - act: what the process does on a signal that asks it to end.
         ///   - isFrozen: whether it has a cgroup of its own and is frozen with it.
-        init(_ act: String, isFrozen: Bool = false, polling: Bool = false) throws {
-            daemon = try TestDaemon(
-                configuration: DemandTests.impatient,
-                withoutCapabilities: polling ? ["perfmon", "sys_admin"] : [])
+        init(_ act: String, isFrozen: Bool = false) throws {
+            daemon = try TestDaemon(configuration: DemandTests.impatient)
             client = try daemon.subscriber()
             child = try Self.start(act)
             home = isFrozen ? try TestCgroup("app-demand") : nil
@@ -37,8 +35,6 @@ struct DemandTests {
                 import os, signal
                 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
                     signal.signal(number, lambda *_: \(act))
-                if '\(act)' == '\(DemandTests.deaf)':
-                    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
                 print('on', flush=True)
                 while True: signal.pause()
                 """
@@ -60,8 +56,6 @@ struct DemandTests {
 
     private static let polite = "os._exit(7)"
     private static let stubborn = "None"
-    /// Blocks SIGHUP, so that it stays pending.
-    private static let deaf = "False"
 
     @Test(
         "a suspended application that is sent a signal to end runs and ends",

@@ -5,38 +5,11 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Common clients work with the service as with any other: busctl, and GLib's proxies, whose caches stay correct although
-/// they call no method of the service.
+/// The caches of GLib's proxies stay correct although they call no method of the service.
 @Suite(
     "Ready-made clients", .enabled(if: TestDaemon.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct ProxyTests {
     private static let needsGI: Comment = "needs python3-gi"
-
-    // MARK: busctl
-
-    /// The rows of `busctl introspect`: interface, member (`.Suspend`), kind, signature, result or value, flags.
-    private func rows(_ daemon: TestDaemon, _ path: String) throws -> [(interface: String, words: [String])] {
-        let (output, status) = try daemon.busctl(["introspect", BusNames.service, path])
-        #expect(status == .exited(0), "\(output)")
-        var interface = ""
-        var rows: [(interface: String, words: [String])] = []
-        for line in output.split(separator: "\n").dropFirst() {
-            let words = line.split(separator: " ").map(String.init)
-            if words[1] == "interface" { interface = words[0] }
-            rows.append((interface, words))
-        }
-        return rows
-    }
-
-    /// `kind name` of every member of an interface in dbus/.
-    private func members(_ interface: String) throws -> Set<String> {
-        Set(
-            try Description.documented(interface).map {
-                $0.split(whereSeparator: { " (".contains($0) }).prefix(2).joined(separator: " ")
-            })
-    }
-
-    // MARK: GLib
 
     private static let followed = [
         "State", "StateTimestamp", "StateTimestampMonotonic", "Focused", "Minimized", "SuspendHolds",
