@@ -6,8 +6,6 @@ import Testing
     private static let invalidArgs = "org.freedesktop.DBus.Error.InvalidArgs"
     private static let failed = "org.freedesktop.DBus.Error.Failed"
 
-    private struct Odd: Error {}
-
     @Test func wrongArgumentsAreInvalidArgs() throws {
         let peers = try Peers()
         try peers.serve(

@@ -45,33 +45,6 @@ struct LifeTests {
         #expect(player.story.last == "doneInBackground background")
     }
 
-    @Test(
-        "an application loses and regains the focus, is minimized and suspended, and runs again when focused")
-    func round() throws {
-        let theatre = try Theatre()
-        let player = try Player(theatre)
-        let path = try path(of: player, in: theatre)
-        try theatre.setFocus(player.pid)
-        try player.wait(for: "didBecomeActive")
-        try theatre.setFocus(0)
-        try player.wait(for: "willResignActive")
-        try theatre.setFocus(player.pid)
-        try player.wait(for: "didBecomeActive", times: 2)
-        try theatre.setFocus(0)
-        try theatre.setMinimized(player.pid, true)
-        try theatre.wait(for: path, toBe: "suspended")
-        try theatre.setMinimized(player.pid, false)
-        try theatre.setFocus(player.pid)
-        try player.wait(for: "didBecomeActive", times: 3)
-        #expect(
-            player.story.dropFirst(2) == [
-                "willEnterForeground not-running", "didBecomeActive active", "willResignActive active",
-                "didBecomeActive active", "willResignActive active", "didEnterBackground background",
-                "doneInBackground background", "willEnterForeground background", "didBecomeActive active",
-            ])
-        #expect(try player.ask("state") == "active")
-    }
-
     @Test("an orderly end notifies the delegate and saves the state, and the next launch restores it")
     func orderlyEnd() throws {
         let theatre = try Theatre()

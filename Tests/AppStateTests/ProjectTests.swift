@@ -415,42 +415,6 @@ struct ProjectTests {
         withExtendedLifetime(other) {}
     }
 
-    @Test(
-        "two windows of Notes on sway: the same, and a hidden workspace is the background of both",
-        .enabled(if: hasGTK == true, "needs GTK 4's headers: scripts/setup test"),
-        .enabled(if: Tiles.isAvailable, Tiles.whatIsMissing))
-    func twoTiles() throws {
-        let (theatre, program) = try Self.theatre()
-        let tiles = try Tiles(theatre)
-        let notes = try tiles.run(program)
-        func expect(_ application: String, _ scenes: String...) throws {
-            try NotesLife.wait(for: application, scenes, of: notes, in: theatre)
-        }
-        try expect("active", "active")
-        let path = try registration(of: notes, in: theatre)
-        try theatre.call(path, BusNames.application, "Open") { message in
-            try message.append(strings: ["file:///nonexistent"])
-            try message.appendDictionary([("scene", .string("new"))])
-        }
-        try expect("active", "inactive", "active")
-        let windows = try tiles.windows(of: notes.pid)
-        _ = try tiles.command("[con_id=\(windows[0])] focus")
-        try expect("active", "active", "inactive")
-        // sway does not tell a window that its workspace is hidden. The daemon tells the application.
-        _ = try tiles.command("workspace 2")
-        try expect("background", "background", "background")
-        try theatre.wait(for: path, toBe: "suspended")
-        _ = try tiles.command("workspace 1")
-        try expect("active", "active", "inactive")
-        _ = try tiles.command("[con_id=\(windows[1])] focus")
-        try expect("active", "inactive", "active")
-        _ = try tiles.command("[con_id=\(windows[1])] kill")
-        try expect("active", "active")
-        try theatre.terminate(path, force: false)
-        #expect(try notes.waitForExit() == .signalled(SIGTERM))
-        #expect(NotesLife(notes).flaws == [])
-    }
-
     /// The text in saved state: the last string.
     private func text(_ state: [UInt8]) -> String { String(decoding: state, as: UTF8.self) }
 }

@@ -41,27 +41,6 @@ struct ReturnTests {
         withExtendedLifetime(player) {}
     }
 
-    @Test("an application that launched alone is registered later, and gets the state of an earlier run")
-    func late() throws {
-        let daemon = try StandIn()
-        daemon.refusals["Register"] = [Self.refusal(.accessDenied)]
-        daemon.refusals["LoadState"] = [Self.refusal(.limitsExceeded)]
-        daemon.stored = try StateEncoder.encode(State(text: "milk"))
-        let player = try Player(bus: daemon.bus)
-        try daemon.wait("the refusal") { daemon.order == ["Register"] }
-        try player.wait(for: "didBecomeActive")
-        daemon.state = "inactive"
-        try daemon.launch([("restorable", .bool(true))])
-        try daemon.wait("the refusal of the state") { daemon.order.contains("LoadState") }
-        // It has not received its earlier state yet: a save now would overwrite that.
-        try daemon.sendToBackground(5)
-        try daemon.wait("the acknowledgement") { daemon.acknowledged == [5] }
-        try player.wait(for: "didDecode")
-        #expect(try text(daemon) == "milk")
-        let saves = daemon.order.filter { ["LoadState", "SaveState", "Acknowledge"].contains($0) }
-        #expect(saves == ["LoadState", "LoadState", "SaveState", "Acknowledge"])
-    }
-
     @Test("a process with a different PID in the daemon's view is registered by a descriptor")
     func foreign() throws {
         let daemon = try StandIn()
@@ -103,32 +82,6 @@ struct ReturnTests {
         #expect(daemon.order.contains("LoadState"))
         #expect(try player.ask("save") == "alone")
         #expect(daemon.saved == nil)
-    }
-
-    @Test("an application that is unregistered is alone: it is active, and neither saves nor registers")
-    func unregistered() throws {
-        let daemon = try StandIn()
-        let player = try Player(bus: daemon.bus)
-        try daemon.launch()
-        daemon.refusals["SaveState"] = [Self.refusal(.failed)]
-        daemon.before["SaveState"] = {
-            try daemon.tell(.stateChanged) { message in
-                for word in ["background", "not-running", "request"] { try message.append(word) }
-            }
-        }
-        try daemon.sendToBackground(3)
-        try daemon.wait("the save") { daemon.order.contains("SaveState") }
-        try player.wait(for: "didBecomeActive")
-        #expect(try player.ask("managed") == "false")
-        #expect(player.names.suffix(3) == ["didEnterBackground", "willEnterForeground", "didBecomeActive"])
-        #expect(player.process.errors.contains("unregistered"))
-        #expect(daemon.order.count { $0 == "Register" } == 1)
-        // The next daemon knows nothing of it.
-        try daemon.leave()
-        try daemon.comeBack(knows: false)
-        try daemon.wait("the registration") { daemon.order.count { $0 == "Register" } == 2 }
-        #expect(daemon.order.count { $0 == "SaveState" } == 1)
-        withExtendedLifetime(player) {}
     }
 
     @Test(

@@ -5,57 +5,7 @@ import Testing
 /// The states of scenes, without an application.
 @Suite("The states of scenes")
 struct SceneStatesTests {
-    private static let visible = SceneStates.Window(isVisible: true, isActive: false)
-    private static let active = SceneStates.Window(isVisible: true, isActive: true)
     private static let hidden = SceneStates.Window()
-
-    /// One or more scenes, and what was announced about them since.
-    private struct Stage {
-        var states = SceneStates()
-        var told: [String] = []
-
-        init(_ scenes: String...) {
-            for scene in scenes { states.connect(scene) }
-        }
-
-        mutating func limit(_ state: ApplicationState) { note(states.limit(to: state)) }
-
-        mutating func report(_ window: SceneStates.Window, _ scene: String) {
-            note(states.report(window, of: scene))
-        }
-
-        mutating func disconnect(_ scene: String) { note(states.disconnect(scene)) }
-
-        private mutating func note(_ edges: [SceneStates.Edge]) {
-            told += edges.map { "\($0.scene) \($0.from.rawValue) → \($0.to.rawValue)" }
-        }
-
-        mutating func take() -> [String] {
-            defer { told = [] }
-            return told
-        }
-    }
-
-    @Test("a scene follows its window, one edge after the other")
-    func follows() {
-        var stage = Stage("a")
-        stage.limit(.active)
-        #expect(stage.take() == [])
-        stage.report(Self.active, "a")
-        #expect(
-            stage.take() == [
-                "a background → foreground-inactive", "a foreground-inactive → foreground-active",
-            ])
-        stage.report(Self.visible, "a")
-        #expect(stage.take() == ["a foreground-active → foreground-inactive"])
-        stage.report(Self.active, "a")
-        _ = stage.take()
-        stage.report(Self.hidden, "a")
-        #expect(
-            stage.take() == [
-                "a foreground-active → foreground-inactive", "a foreground-inactive → background",
-            ])
-    }
 
     /// Any order of reports and of the application's states.
     @Test(

@@ -53,47 +53,4 @@ struct AdoptedTests {
         #expect(try client.waitForRemoval(of: path) == "killed")
     }
 
-    /// Makes the daemon find `Suspend` and then the application's own registration in its queue; returns the new path.
-    private func suspend(
-        _ path: String, thenRegister app: App, _ daemon: TestDaemon, _ client: Client
-    ) throws -> String {
-        daemon.process.kill(SIGSTOP)
-        let message = try client.bus.newCall(
-            destination: BusNames.service, path: path, interface: BusNames.application, member: "Suspend")
-        let slot = try client.bus.callAsync(message) { _ in }
-        defer { slot.cancel() }
-        // The bus handles our messages in order.
-        #expect(try client.bus.hasOwner(BusNames.service))
-        let call = try app.begin(
-            "\(BusNames.root) \(BusNames.manager) Register s:org.example.Own u:0 {delegate=b:false}")
-        daemon.process.kill(SIGCONT)
-        try client.wait("the registration") { app.answer(to: call) != nil }
-        let answer = try #require(app.answer(to: call))
-        #expect(answer.hasPrefix("ok "), "\(answer)")
-        return String(answer.dropFirst(3))
-    }
-
-    @Test(
-        "an application frozen just before its own registration is thawed, and has no holds",
-        .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
-    func frozen() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let home = try TestCgroup("app-test")
-        let app = try App(daemon.bus)
-        try home.take(app.pid)
-        let former = try client.register("org.example.Actor", app.pid, adopted)
-        let path = try suspend(former, thenRegister: app, daemon, client)
-        #expect(try !home.cgroup.wantsFrozen())
-        #expect(try client.holds(path) == [])
-        #expect(try client.state(path) == "inactive")
-        try client.settle()
-        #expect(client.edges(of: path) == ["not-running→inactive"])
-        try client.application(path, "Suspend")
-        #expect(try home.cgroup.isFrozen())
-        try client.application(path, "Resume")
-        try app.settle()
-    }
-
-    // MARK: The next daemon
 }

@@ -77,7 +77,7 @@ struct ByHandTests {
             blocks += text.components(separatedBy: "```").enumerated().filter { $0.offset % 2 == 1 }.map(
                 \.element)
         }
-        // Not what is for others, and for the session agent.
+        // Not what is for other programs, and for the session agent.
         let others = ["[Session]", "[Desktop Entry]", "[org/gnome/shell]", "[preferred]"]
         let shown = blocks.filter { block in
             block.hasPrefix("ini\n") && !others.contains { block.contains($0) }

@@ -187,28 +187,6 @@ struct DamageTests {
         #expect(try nested.cgroup.wantsFrozen() && !below.cgroup.wantsFrozen())
     }
 
-    @Test(
-        "an original value that cannot be restored stays on record, and the exit status says so",
-        .enabled(if: !Capabilities.has(.sysResource), "this machine has CAP_SYS_RESOURCE"))
-    func notRestored() throws {
-        let scene = try Scene()
-        try scene.put()
-        let main = try Proc().identity(of: scene.frozen.pid)
-        let score = try OOMScoreAdjustment.read(main.pid, proc: Proc())
-        let file = scene.daemon.runtimeDirectory + "/applications/1"
-        var record = RecordFile.read(try WholeFile.read(file)).record
-        record.lines.removeAll { $0.key == "original" }
-        let original = Record.Line(
-            "original",
-            ["oom_score_adj", "-1000", "\(score)", "\(score)"]
-                + ProcessID(pid: main.pid, startTime: main.startTime).fields)
-        record.lines.append(original)
-        try WholeFile.write(RecordFile.bytes(record), to: file)
-        #expect(try scene.daemon.release().waitForExit() == .exited(1))
-        #expect(try scene.wrong == [])
-        #expect(RecordFile.read(try WholeFile.read(file)).record.lines.contains(original))
-    }
-
     @Test("the next daemon takes over what is whole, and lets the rest go")
     func nextDaemon() throws {
         let scene = try Scene("app-\\\u{301}")

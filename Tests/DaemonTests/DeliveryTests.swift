@@ -108,20 +108,6 @@ struct DeliveryTests {
         #expect(app.story(of: path).last == "not-running→inactive")
     }
 
-    @Test("an application's life begins with ApplicationAdded and ends with ApplicationRemoved")
-    func beginningAndEnd() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let (path, child) = try live(client)
-        try client.settle()
-        let about = client.received.filter { $0.path == path || $0.arguments.first == path }
-        #expect(about.prefix(2).map(\.member) == ["ApplicationAdded", "InterfacesAdded"])
-        #expect(about.first?.arguments == [path, "org.example.Editor", "\(child.pid)"])
-        #expect(about.suffix(2).map(\.member) == ["ApplicationRemoved", "InterfacesRemoved"])
-        #expect(
-            about.dropLast().last?.arguments == [path, "org.example.Editor", "\(child.pid)", "unregistered"])
-    }
-
     @Test(
         "a delegate that has also subscribed gets each signal once, and never the edges of its suspension"
     )

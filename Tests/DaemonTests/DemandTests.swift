@@ -21,10 +21,8 @@ struct DemandTests {
         /// - Parameters:
         ///   - act: what the process does on a signal that asks it to end.
         ///   - isFrozen: whether it has a cgroup of its own and is frozen with it.
-        init(_ act: String, isFrozen: Bool = false, polling: Bool = false) throws {
-            daemon = try TestDaemon(
-                configuration: DemandTests.impatient,
-                withoutCapabilities: polling ? ["perfmon", "sys_admin"] : [])
+        init(_ act: String, isFrozen: Bool = false) throws {
+            daemon = try TestDaemon(configuration: DemandTests.impatient)
             client = try daemon.subscriber()
             child = try Self.start(act)
             home = isFrozen ? try TestCgroup("app-demand") : nil
@@ -37,8 +35,6 @@ struct DemandTests {
                 import os, signal
                 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
                     signal.signal(number, lambda *_: \(act))
-                if '\(act)' == '\(DemandTests.deaf)':
-                    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
                 print('on', flush=True)
                 while True: signal.pause()
                 """
@@ -60,8 +56,6 @@ struct DemandTests {
 
     private static let polite = "os._exit(7)"
     private static let stubborn = "None"
-    /// Blocks SIGHUP, so that it stays pending.
-    private static let deaf = "False"
 
     @Test(
         "a suspended application that is sent a signal to end runs and ends",
@@ -83,46 +77,6 @@ struct DemandTests {
         #expect(try scene.child.waitForExit() == .exited(7))
     }
 
-    @Test(
-        "an application that a person has suspended and that is sent a signal to end runs and ends",
-        arguments: [false, true])
-    func endsOnRequest(polling: Bool) throws {
-        try endsOnRequest(in: Scene(Self.polite, polling: polling))
-    }
-
-    private func endsOnRequest(in scene: Scene) throws {
-        try scene.client.application(scene.path, "Suspend")
-        try #require(try scene.client.holds(scene.path).contains("request uid:\(getuid())"))
-        scene.child.kill(SIGTERM)
-        #expect(try scene.client.waitForRemoval(of: scene.path) == "exited")
-        #expect(try scene.child.waitForExit() == .exited(7))
-    }
-
-    @Test(
-        "a demand does not lift another process's stop that comes at the same moment",
-        arguments: [false, true])
-    func stopAndDemand(polling: Bool) throws {
-        try stopAndDemand(in: Scene(Self.polite, polling: polling))
-    }
-
-    private func stopAndDemand(in scene: Scene) throws {
-        // The daemon finds both signals at once.
-        scene.daemon.process.kill(SIGSTOP)
-        scene.daemon.process.waitUntilStopped()
-        scene.child.kill(SIGSTOP)
-        scene.child.kill(SIGTERM)
-        scene.daemon.process.kill(SIGCONT)
-        try scene.client.wait("the policy's hold to end") {
-            try scene.client.holds(scene.path).map { $0.prefix(7) } == ["signal "]
-        }
-        #expect(try scene.client.state(scene.path) == "suspended")
-        // Beneath a freeze, the stop takes effect a moment after the thaw.
-        scene.child.waitUntilStopped()
-        #expect(try isStopped(scene.child.pid))
-        scene.child.kill(SIGCONT)
-        #expect(try scene.child.waitForExit() == .exited(7))
-    }
-
     @Test("Explain names the sender of the signal; an application that does not end is suspended again")
     func stays() throws {
         let scene = try Scene(Self.stubborn)
@@ -139,16 +93,5 @@ struct DemandTests {
         // Polling does not find the sender.
         #expect(["SIGTERM by pid \(sender.pid)", "SIGTERM"].contains(why))
         sender.kill(SIGKILL)
-    }
-
-    @Test(
-        "a reporter's demand for another user's application gives NoSuchApplication",
-        .enabled(if: App.canBeOthers, App.whatOthersNeed))
-    func strangers() throws {
-        let scene = try Scene(Self.stubborn)
-        let stranger = try App(scene.daemon.bus, uid: App.nobody)
-        let demand = "ReportDemand u:\(scene.child.pid) s:call u:0"
-        #expect(errorName { try stranger.reporter(demand) } == ErrorName.noSuchApplication.rawValue)
-        #expect(try scene.client.state(scene.path) == "suspended")
     }
 }

@@ -42,24 +42,4 @@ struct DescentTests {
         // What the first connection gets is no longer printed: all of this was sent to the second.
         #expect(app.story(of: path).suffix(2) == ["inactive→active", "DidBecomeActive"])
     }
-
-    @Test("an exec keeps the registration, but the connection is gone, and with it the delegate")
-    func exec() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let app = try App(daemon.bus)
-        let path = try app.register()
-        try app.application(path, "FinishLaunching")
-        let name = try app.ask("name")
-        try client.waitForDeparture(of: name) { try app.ask("exec sleep 1000") }
-        client.forget()
-        #expect(try client.explain(path)["delegate"] == .string(""))
-        #expect(try client.state(path) == "inactive")
-        #expect(try client.application(ofPID: app.pid) == path)
-        try client.application(path, "Suspend")
-        #expect(try isStopped(app.pid))
-        try client.application(path, "Resume")
-        app.process.kill(SIGTERM)
-        #expect(try client.waitForRemoval(of: path) == "killed")
-    }
 }

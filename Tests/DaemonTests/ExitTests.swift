@@ -8,34 +8,6 @@ import Testing
 /// Ends that no client requested from the daemon, and what it reports about them.
 @Suite("Exits", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct ExitTests {
-    private static let afterwards: Comment = "needs a kernel that tells how a process ended (PIDFD_INFO_EXIT)"
-
-    @Test("an exit is reported as exited, whatever its status", arguments: [0, 1, 255])
-    func exits(_ status: Int32) throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let app = try App(daemon.bus)
-        let path = try app.register()
-        try app.application(path, "FinishLaunching")
-        try app.ask("exit \(status)")
-        #expect(try client.waitForRemoval(of: path) == "exited")
-        #expect(try app.process.waitForExit() == .exited(status))
-    }
-
-    @Test(
-        "signals of a program error are reported as crashed, others as killed",
-        arguments: [
-            (SIGSEGV, "crashed"), (SIGABRT, "crashed"), (SIGBUS, "crashed"), (SIGILL, "crashed"),
-            (SIGKILL, "killed"), (SIGTERM, "killed"), (SIGHUP, "killed"),
-        ])
-    func signals(_ signal: Int32, _ reason: String) throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let child = try Child("sleep", ["1000"])
-        let path = try client.register("org.example.Editor", child.pid)
-        child.kill(signal)
-        #expect(try client.waitForRemoval(of: path) == reason)
-    }
 
     /// Ends a process and has its parent wait for it while the daemon is stopped.
     private func endUnseen(_ daemon: TestDaemon, _ child: Child, _ signal: Int32) throws {

@@ -117,6 +117,44 @@ struct ExtentAttackTests {
         #expect(objections.contains { $0.contains("does not run with the rights") }, "\(objections)")
     }
 
+    @Test(
+        "appstated --release lets an application go although a child of it belongs to another user",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func releasedWithStranger() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        let script = """
+            import os, signal
+            if os.fork() == 0:
+                os.setresuid(1, 1, 1)
+                print('child', os.getpid(), flush=True)
+            while True: signal.pause()
+            """
+        // A program of the user nobody that may become another user.
+        let main = try Child(
+            "setpriv",
+            [
+                "--reuid=\(App.nobody)", "--clear-groups", "--inh-caps=+setuid", "--ambient-caps=+setuid",
+                "--", "/usr/bin/python3", "-c", script,
+            ])
+        let line = try main.waitForLine(containing: "child ")
+        let child = try #require(Int32(line.split(separator: " ").last ?? ""))
+        defer { kill(child, SIGKILL) }
+        let path = try client.register("org.example.Tool", main.pid)
+        try client.application(path, "Suspend")
+        #expect(try isStopped(main.pid))
+        #expect(try !isStopped(child))
+        try daemon.end(SIGKILL)
+        kill(child, SIGSTOP)
+        try waitUntilStopped(child)
+        let release = try daemon.release()
+        #expect(try release.waitForExit() == .exited(0), "\(release.errors)")
+        #expect(try !isStopped(main.pid))
+        #expect(try isStopped(child))
+        try daemon.start()
+        #expect(try client.holds(path) == [])
+    }
+
     // MARK: Means
 
     /// Starts a shell in the cgroup, whose children start there. Descriptor 3 is the gate, which we hold open.

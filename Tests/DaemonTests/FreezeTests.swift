@@ -120,19 +120,6 @@ struct FreezeTests {
         #expect(hasEnded)
     }
 
-    @Test("after a kill of the daemon, the next one takes over a frozen application, and Resume thaws it")
-    func killedDaemon() throws {
-        let scene = try CgroupScene()
-        try scene.client.application(scene.path, "Suspend")
-        try scene.daemon.end(SIGKILL)
-        #expect(try scene.cgroup.isFrozen())
-        try scene.daemon.start()
-        #expect(try scene.client.state(scene.path) == "suspended")
-        try scene.client.application(scene.path, "Resume")
-        #expect(try !scene.cgroup.isFrozen())
-        try scene.app.settle()
-    }
-
     @Test("a daemon that ends in good order thaws what it froze, and nothing else")
     func orderlyEnd() throws {
         let scene = try CgroupScene()

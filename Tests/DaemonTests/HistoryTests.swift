@@ -58,22 +58,6 @@ struct HistoryTests {
         #expect(try history(client, "org.example.Other") == [])
     }
 
-    @Test("an end while no daemon runs is recorded as unknown")
-    func unseen() throws {
-        let daemon = try TestDaemon(keeps: true)
-        let client = try daemon.subscriber()
-        let child = try Child("sleep", ["1000"])
-        _ = try client.register(Self.id, child.pid)
-        // The registration is on the disk once something later is.
-        let app = try App(daemon.bus)
-        try app.application(try app.register("org.example.Other"), "SaveState ay:x")
-        try daemon.end(SIGKILL)
-        child.kill(SIGKILL)
-        _ = try child.waitForExit()
-        try daemon.start()
-        #expect(try history(daemon.client()).map { $0.split(separator: " ").first } == ["unknown"])
-    }
-
     /// Leaves only what a daemon keeps on the disk, as after a boot.
     private func reboot(_ daemon: TestDaemon, _ app: App) throws {
         app.process.kill(SIGKILL)

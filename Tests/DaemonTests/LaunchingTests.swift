@@ -287,42 +287,6 @@ struct LaunchingTests {
         #expect(error == ErrorName.noSessionAgent.rawValue)
     }
 
-    @Test(
-        "messages and URLs resume an application that policy suspended, and wait if a request suspended it"
-    )
-    func suspended() throws {
-        let scene = try Scene("[LifeCycle]\nBackgroundGraceSec=0\n")
-        let (app, path) = try scene.launched()
-        try scene.client.setMinimized(app.pid, true)
-        try scene.client.wait(for: path, toBe: "suspended")
-        // Otherwise it could be suspended again before it answers the test.
-        try scene.daemon.reconfigure("[LifeCycle]\nBackgroundGraceSec=600\n")
-        #expect(try scene.client.state(path) == "suspended")
-        func send(_ name: String, _ text: String) throws {
-            try scene.client.application(path, "SendMessage") {
-                try $0.append(name)
-                try $0.appendDictionary([("text", .string(text))])
-            }
-        }
-        try send("hello", "one")
-        try app.ask("settle")
-        #expect(scene.signals(app).last == "MessageReceived hello")
-        try scene.client.wait("it to run") { scene.client.edges(of: path).contains("suspended→background") }
-        // A suspension on request is not lifted. Only the latest of each message waits, but all URLs do.
-        try scene.client.application(path, "Suspend")
-        try send("hello", "two")
-        try send("other", "three")
-        try send("hello", "four")
-        try scene.agent.open(path, ["note:1"])
-        try scene.agent.open(path, ["note:2"])
-        #expect(try scene.client.state(path) == "suspended")
-        scene.client.forget()
-        try scene.client.application(path, "Resume")
-        try app.ask("settle")
-        let told = scene.signals(app).suffix(3)
-        #expect(told == ["MessageReceived other", "MessageReceived hello", "OpenURLs"])
-    }
-
     @Test("what waits for a suspended application survives the daemon")
     func survives() throws {
         let scene = try Scene()

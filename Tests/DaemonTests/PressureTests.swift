@@ -246,25 +246,6 @@ struct PressureTests {
     }
 
     @Test(
-        "with none suspended, a background application gets a second's notice; one with a task stays"
-    )
-    func background() throws {
-        let scene = try Scene("[LifeCycle]\nBackgroundGraceSec=1h\nBackgroundTaskMaxSec=1h")
-        let busy = try scene.background("Busy", ",suspension=s:automatic")
-        try scene.apps[busy]?.application(busy, "BeginBackgroundTask s:copying")
-        let idle = try scene.background("Idle", ",suspension=s:automatic")
-        let kept = try scene.background("Kept", ",suspension=s:automatic,reclaimable=b:false")
-        try scene.apps[idle]?.ask("ignore \(SIGTERM)")
-        try scene.warned()
-        try scene.grow(300) { scene.level != "critical" }
-        #expect(try scene.client.waitForRemoval(of: idle) == "reclaimed")
-        let story = scene.client.signals(of: idle).map(\.member)
-        #expect(story.contains("WillTerminate"))
-        #expect(try scene.client.state(busy) == "background")
-        #expect(try scene.client.state(kept) == "background")
-    }
-
-    @Test(
         "an application that the OOM killer ends is removed with the reason out-of-memory",
         .enabled(if: getuid() == 0, "needs root"))
     func chosenByTheKernel() throws {

@@ -5,67 +5,11 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Common clients work with the service as with any other: busctl, and GLib's proxies, whose caches stay correct although
-/// they call no method of the service.
+/// The caches of GLib's proxies stay correct although they call no method of the service.
 @Suite(
     "Ready-made clients", .enabled(if: TestDaemon.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct ProxyTests {
     private static let needsGI: Comment = "needs python3-gi"
-
-    /// The standard interfaces that every object has.
-    private static let standard: Set<String> = [
-        "org.freedesktop.DBus.Peer", "org.freedesktop.DBus.Introspectable", BusNames.properties,
-    ]
-
-    // MARK: busctl
-
-    /// The rows of `busctl introspect`: interface, member (`.Suspend`), kind, signature, result or value, flags.
-    private func rows(_ daemon: TestDaemon, _ path: String) throws -> [(interface: String, words: [String])] {
-        let (output, status) = try daemon.busctl(["introspect", BusNames.service, path])
-        #expect(status == .exited(0), "\(output)")
-        var interface = ""
-        var rows: [(interface: String, words: [String])] = []
-        for line in output.split(separator: "\n").dropFirst() {
-            let words = line.split(separator: " ").map(String.init)
-            if words[1] == "interface" { interface = words[0] }
-            rows.append((interface, words))
-        }
-        return rows
-    }
-
-    /// `kind name` of every member of an interface in dbus/.
-    private func members(_ interface: String) throws -> Set<String> {
-        Set(
-            try Description.documented(interface).map {
-                $0.split(whereSeparator: { " (".contains($0) }).prefix(2).joined(separator: " ")
-            })
-    }
-
-    @Test(
-        "busctl introspect lists every interface, with every member and the values of the properties",
-        .enabled(if: Programs.inPath("busctl") != nil, "needs busctl"))
-    func busctlIntrospect() throws {
-        let stage = try Stage()
-        for (path, own) in [
-            (BusNames.root, [BusNames.manager, BusNames.reporter, BusNames.objectManager]),
-            (stage.path, [BusNames.application]),
-        ] {
-            let rows = try rows(stage.daemon, path)
-            let interfaces = rows.filter { $0.words[1] == "interface" }.map(\.interface)
-            #expect(Set(interfaces) == Self.standard.union(own))
-            for interface in own where interface != BusNames.objectManager {
-                let listed = rows.filter { $0.interface == interface && $0.words[1] != "interface" }
-                let names = Set(listed.map { "\($0.words[1]) \($0.words[0].dropFirst())" })
-                #expect(try names == members(interface), "\(interface)")
-            }
-        }
-        let values = try rows(stage.daemon, stage.path).filter { $0.words[1] == "property" }
-        func value(_ name: String) -> [String]? { values.first { $0.words[0] == name }?.words }
-        #expect(value(".State") == [".State", "property", "s", "\"active\"", "emits-change"])
-        #expect(value(".PID") == [".PID", "property", "u", "\(stage.process.pid)", "const"])
-    }
-
-    // MARK: GLib
 
     private static let followed = [
         "State", "StateTimestamp", "StateTimestampMonotonic", "Focused", "Minimized", "SuspendHolds",

@@ -108,27 +108,6 @@ struct ResourceTests {
         #expect(try score(app.pid) == own && score(other.pid) == own)
     }
 
-    @Test("the next daemon gives every application what its state requires", arguments: [SIGTERM, SIGKILL])
-    func nextDaemon(_ signal: Int32) throws {
-        let daemon = try TestDaemon()
-        let child = try Child("sleep", ["1000"])
-        let own = try score(child.pid)
-        var client = try daemon.subscriber()
-        let path = try client.register("org.example.Editor", child.pid)
-        try wait(for: path, toBe: "background", client)
-        try client.wait("the score") { try score(child.pid) == own + 200 }
-        try daemon.end(signal)
-        try daemon.start()
-        client = try daemon.subscriber()
-        try client.wait("the score of its state") { try score(child.pid) == own + 200 }
-        try daemon.end(signal)
-        try daemon.configure("[Daemon]\nMode=observe\n")
-        try daemon.start()
-        client = try daemon.subscriber()
-        try client.wait("its own score") { try score(child.pid) == own }
-        #expect(try client.state(path) == "background")
-    }
-
     @Test("Mode=observe sets no values, and a change to it restores the own values; Explain says which")
     func observe() throws {
         let daemon = try TestDaemon(configuration: "[Daemon]\nMode=observe\n")

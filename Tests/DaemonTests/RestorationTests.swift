@@ -24,21 +24,6 @@ struct RestorationTests {
         }
     }
 
-    @Test("the next daemon's first answer reflects what was released meanwhile")
-    func knownAtOnce() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.client()
-        let children = try (0..<200).map { _ in try Child("sleep", ["1000"]) }
-        for child in children {
-            try client.application(client.register("org.example.Held", child.pid), "Suspend")
-        }
-        try daemon.end(SIGKILL)
-        let release = try daemon.release()
-        #expect(try release.waitForExit() == .exited(0), "\(release.errors)")
-        try daemon.start()
-        #expect(try client.list().filter { $0.contains("suspended") } == [])
-    }
-
     @Test(
         "after a kill -9 or a restart of the daemon, applications have the same paths, states and holds",
         arguments: [SIGKILL, SIGUSR1])
@@ -107,26 +92,6 @@ struct RestorationTests {
         #expect(try files(scene.daemon) == [])
     }
 
-    @Test("the next daemon detects a stop or SIGCONT from the time when no daemon ran")
-    func stoppedMeanwhile() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.client()
-        let ours = try Child("sleep", ["1000"])
-        let theirs = try Child("sleep", ["1000"])
-        let held = try client.register("org.example.Held", ours.pid)
-        let free = try client.register("org.example.Free", theirs.pid)
-        try client.application(held, "Suspend")
-        try daemon.end(SIGKILL)
-        kill(ours.pid, SIGCONT)
-        kill(theirs.pid, SIGSTOP)
-        try daemon.start()
-        try client.wait("the hold to be enforced again") { try isStopped(ours.pid) }
-        try client.wait("the stop to be seen") { try client.state(free) == "suspended" }
-        try client.wait("the hold to be seen") { try client.state(held) == "suspended" }
-        #expect(try client.holds(held) == ["request uid:\(getuid())"])
-        #expect(try client.holds(free).first?.hasPrefix("signal") == true)
-    }
-
     @Test("connections that left while no daemon ran are gone for the next daemon")
     func connectionsLeft() throws {
         let daemon = try TestDaemon()
@@ -143,40 +108,6 @@ struct RestorationTests {
         try daemon.start()
         #expect(try client.property(path, "BackgroundTasks") == .array("(tst)", []))
         #expect(try client.state(path) == "inactive")
-    }
-
-    /// Kills the daemon while it stops an application before SIGKILL. The main process and one child are stopped then;
-    /// another child takes no stop while it waits in vfork(2).
-    ///
-    /// - Returns: the processes that are stopped, and those that were stopped before, which are more than one event
-    ///   looks at. After the kill nothing tells them apart.
-    private func killedWhileKilling(
-        _ daemon: TestDaemon
-    ) throws -> (app: App, reading: [Int32], stood: [Int32]) {
-        let client = try daemon.client()
-        // On a busy machine the daemon may have given up waiting before it is killed.
-        for attempt in 0..<10 {
-            let app = try App(daemon.bus)
-            let child = try app.make("fork")
-            let stood = try (0..<100).map { _ in try app.make("fork") }
-            for pid in stood { kill(pid, SIGSTOP) }
-            for pid in stood { try waitUntilStopped(pid) }
-            let fifo = daemon.bus.directory + "/fifo-\(attempt)"
-            try #require(mkfifo(fifo, 0o600) == 0)
-            let successor = try app.make("descend")
-            app.tell("spawn \(fifo)")
-            try client.wait("the child of vfork") { try !Proc().children(of: successor).isEmpty }
-            let path = try client.register("org.example.Tree\(attempt)", app.pid)
-            try client.application(path, "Terminate") { try $0.append(true) }
-            let reading = [app.pid, child]
-            let isCaught = eventually { reading.allSatisfy { (try? isStopped($0)) ?? true } }
-            try daemon.end(SIGKILL)
-            if isCaught, reading.allSatisfy({ (try? isStopped($0)) == true }) {
-                return (app, reading, stood)
-            }
-            try daemon.start()
-        }
-        throw TestFailure("the daemon was never killed in time")
     }
 
     @Test("a daemon that is started while appstated --release is under way waits until that has ended")

@@ -84,20 +84,6 @@ struct SessionTests {
         #expect(try scene.client.explain(path)["away"] == .strings([]))
     }
 
-    @Test("an application suspended behind a lock resumes at the unlock, and gets its signal first")
-    func suspended() throws {
-        let scene = try Scene(grace: "100ms")
-        let (app, path) = try scene.applicationInSession()
-        try scene.logind.lock("c2")
-        try scene.client.wait(for: path, toBe: "suspended")
-        #expect(try isStopped(app.pid))
-        try scene.forget()
-        try scene.logind.lock("c2", false)
-        try scene.client.wait(for: path, toSay: "DidBecomeActive")
-        try app.settle()
-        #expect(app.story(of: path).suffix(5) == Self.unlocked)
-    }
-
     @Test(
         "a reporter reports for sessions of its own user only, named or by its process",
         .enabled(if: App.canBeOthers, App.whatOthersNeed),

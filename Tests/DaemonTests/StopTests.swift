@@ -62,26 +62,4 @@ struct StopTests {
         daemon.process.kill(SIGCONT)
         try client.wait(for: path, toBe: "background")
     }
-
-    @Test(
-        "a stop that was sent before the registration, and takes effect after it, is seen",
-        .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
-    func onItsWay() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let fifo = daemon.bus.directory + "/fifo"
-        try #require(mkfifo(fifo, 0o600) == 0)
-        let app = try App(daemon.bus)
-        // This is its only child. The application waits in vfork(2), and takes no stop, until the FIFO has a writer.
-        app.tell("spawn \(fifo)")
-        try client.wait("the child of vfork") { try !Proc().children(of: app.pid).isEmpty }
-        kill(app.pid, SIGSTOP)
-        let path = try client.register("org.example.Editor", app.pid)
-        #expect(try client.state(path) == "background")
-        let writer = open(fifo, O_RDWR | O_CLOEXEC)
-        defer { close(writer) }
-        try client.wait(for: path, toBe: "suspended")
-        // The sender of the signal may be known by then.
-        #expect(try client.holds(path).map { $0.prefix(7) } == ["signal "])
-    }
 }

@@ -9,33 +9,6 @@ import Testing
 /// Suspend, Resume and ListObjections, as a user calls them.
 @Suite("Suspension on request", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct SuspendTests {
-    @Test("Suspend answers when the application is suspended, Resume when it runs again")
-    func suspendAndResume() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let child = try Child("sleep", ["1000"])
-        let path = try client.register("org.example.Editor", child.pid)
-        try client.settle()
-        client.forget()
-
-        try client.application(path, "Suspend")
-        #expect(try isStopped(child.pid))
-        #expect(try client.state(path) == "suspended")
-        try client.settle()
-        #expect(client.edges(of: path) == ["background→suspended"])
-        #expect(client.reasons(of: path) == ["request"])
-        #expect(try client.holds(path) == ["request uid:\(getuid())"])
-
-        client.forget()
-        try client.application(path, "Resume")
-        #expect(try !isStopped(child.pid))
-        #expect(try client.state(path) == "background")
-        try client.settle()
-        #expect(client.edges(of: path) == ["suspended→background"])
-        #expect(client.reasons(of: path) == ["request"])
-        #expect(try client.holds(path) == [])
-    }
-
     @Test("a walk sends one PropertiesChanged, after its edges, with all that changed")
     func coalesced() throws {
         let daemon = try TestDaemon()
@@ -57,31 +30,6 @@ struct SuspendTests {
                 "StateChanged", "WillEnterForeground", "StateChanged", "StateChanged", "DidBecomeActive",
                 "PropertiesChanged",
             ])
-    }
-
-    @Test(
-        "the holds of an application that is continued again and again are given up, and that is logged",
-        .enabled(if: StopTrace.isAvailable, Comment(rawValue: StopTrace.whatIsMissing)))
-    func contested() throws {
-        let stage = try Stage()
-        try stage.client.application(stage.path, "Suspend")
-        var attempts = 0
-        while try !stage.client.holds(stage.path).isEmpty {
-            attempts += 1
-            guard attempts < 1_000 else {
-                Issue.record("the hold is never given up")
-                return
-            }
-            stage.client.forget()
-            stage.process.kill(SIGCONT)
-            try stage.client.wait("an answer to SIGCONT") {
-                let last = stage.client.edges(of: stage.path).last
-                return last == "background→suspended" || last == "inactive→active"
-            }
-        }
-        #expect(attempts > 5)
-        try stage.client.wait(for: stage.path, toBe: "active")
-        try stage.daemon.process.waitForLine(containing: "holds given up")
     }
 
     @Test("ListObjections names the objections, and none for an application that rests in the background")

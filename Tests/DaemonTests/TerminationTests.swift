@@ -19,28 +19,6 @@ struct TerminationTests {
 
     private static let patient = "[LifeCycle]\nTerminateGraceSec=10min\n"
 
-    @Test("a delegate gets WillTerminate, and SIGTERM when it acknowledges")
-    func acknowledged() throws {
-        let daemon = try TestDaemon(configuration: Self.patient)
-        let client = try daemon.subscriber()
-        let (app, path) = try launched(daemon, client)
-        try client.terminate(path)
-        let told = try app.last("WillTerminate", of: path).compactMap(UInt64.init)
-        #expect(try client.explain(path)["kill-deadline"] == .uint64(try #require(told.last)))
-        #expect(try client.explain(path)["terminating"] == .bool(true))
-        // A second Terminate sends no second WillTerminate.
-        try client.terminate(path)
-        try app.settle()
-        #expect(app.story(of: path).filter { $0 == "WillTerminate" }.count == 1)
-
-        try client.catchUp()
-        app.tell("call \(path) \(BusNames.application) Acknowledge t:\(try #require(told.first))")
-        #expect(try client.waitForRemoval(of: path) == "terminated")
-        #expect(try app.process.waitForExit() == .signalled(SIGTERM))
-        #expect(client.edges(of: path) == ["inactive→not-running"])
-        #expect(client.reasons(of: path) == ["exit"])
-    }
-
     @Test("ApplicationRemoved says in a dictionary how the application ended")
     func details() throws {
         let daemon = try TestDaemon()

@@ -106,7 +106,7 @@ struct AdoptedTests {
             #expect(!application.isStopped && application.allHolds.isEmpty)
             // A fact about the application that is gone.
             stage.forget()
-            stage.take(.continued(stage.number))
+            stage.handle(.continued(stage.number))
             #expect(stage.effects.isEmpty)
         }
     }
@@ -128,7 +128,7 @@ struct AdoptedTests {
             let application = try successor(stage)
             #expect(application.state == .suspended)
             #expect(application.allHolds == [Application.Hold(reason: .signal, holder: "pid 7")])
-            stage.take(.continued(own))
+            stage.handle(.continued(own))
             #expect(try successor(stage).state == .inactive)
         }
         // It is running now: the most recent look counts.
@@ -153,7 +153,7 @@ struct AdoptedTests {
         #expect(application.delegate == ":1.7" && application.tasks.isEmpty && !application.isTerminating)
         #expect(application.reportedReasons == ["audio"])
         #expect(stage.machine.connections == [":1.7", stage.reporter.connection])
-        stage.take(.disconnected(Stage.delegate))
+        stage.handle(.disconnected(Stage.delegate))
         #expect(try successor(stage).delegate == ":1.7")
     }
 

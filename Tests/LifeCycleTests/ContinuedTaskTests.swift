@@ -96,7 +96,7 @@ struct ContinuedTaskTests {
         #expect(stage.machine.reclaimRank(of: stage.number) == .continued)
         try stage.perform(.inhibit(stage.number, Application.Inhibitor(1, who: "player", why: "mixes it")))
         #expect(stage.machine.reclaimRank(of: stage.number) == nil)
-        stage.take(.uninhibited(stage.number, 1))
+        stage.handle(.uninhibited(stage.number, 1))
         #expect(stage.machine.reclaimRank(of: stage.number) == .continued)
         try stage.perform(.beginBackgroundTask(stage.number, name: "b", by: Stage.delegate))
         #expect(stage.machine.reclaimRank(of: stage.number) == nil)

@@ -67,7 +67,7 @@ struct DeadlineTests {
         var locked = try Stage.launched(suspension: .automatic)
         try locked.focus()
         try locked.perform(.beginBackgroundTask(locked.number, name: "a", by: Stage.delegate))
-        locked.take(.session(.user(Stage.user), inFront: false, isLocked: true))
+        locked.handle(.session(.user(Stage.user), inFront: false, isLocked: true))
         #expect(locked.application.tasks.map(\.deadline) == [locked.now + 30 * Self.second])
 
         var ruled = try Stage.launched(suspension: .automatic)
@@ -144,12 +144,12 @@ struct DeadlineTests {
             case 2: settings.applications["org.example.Editor"]?.backgroundModes = ["audio"]
             default: settings.mode = .observe
             }
-            stage.take(.configured(settings))
+            stage.handle(.configured(settings))
             stage.settle()
             #expect(stage.state == .background, "\(kind)")
             stage.pass(60 * Self.second)
             #expect(stage.state == .background, "\(kind)")
-            stage.take(.configured(Settings()))
+            stage.handle(.configured(Settings()))
             stage.pass(5 * Self.second)
             stage.settle()
             #expect(stage.state == .suspended, "\(kind)")

@@ -67,9 +67,9 @@ struct DeliveryTests {
         var stage = try Stage.launched(suspension: .automatic, settings)
         try stage.minimize()
         stage.now += 1_000_000
-        stage.take(.timePassed)
+        stage.handle(.timePassed)
         if isRequested { try stage.perform(.suspend(stage.number, holder: "uid:1000")) }
-        stage.take(.stopCompleted(stage.number))
+        stage.handle(.stopCompleted(stage.number))
         #expect(stage.state == .suspended)
         stage.forget()
         try stage.perform(.deliver(stage.number, [Self.message], "message"))

@@ -22,7 +22,7 @@ struct DemandTests {
     @Test("a needed application runs in the background for a grace period, then is suspended again")
     func needed() throws {
         var stage = try suspended()
-        stage.take(.needed(stage.number, "call by pid 7"))
+        stage.handle(.needed(stage.number, "call by pid 7"))
         #expect(stage.effects.contains(.resume(stage.number)))
         #expect(stage.effects.contains(.notice(stage.number, .needed("call by pid 7"))))
         stage.settle()
@@ -42,14 +42,14 @@ struct DemandTests {
     )
     func answered() throws {
         var stage = try suspended()
-        stage.take(.needed(stage.number, "call by bar", .answer))
+        stage.handle(.needed(stage.number, "call by bar", .answer))
         stage.settle()
         #expect(stage.state == .background && stage.application.graceDeadline == stage.now + 500_000)
         stage.pass(500_000)
         stage.settle()
         #expect(stage.state == .suspended)
         stage.pass(Self.second)
-        stage.take(.needed(stage.number, "call by bar", .answer))
+        stage.handle(.needed(stage.number, "call by bar", .answer))
         stage.settle()
         #expect(stage.application.graceDeadline == stage.now + 200_000)
         // While it is at work, it is asked again and again.
@@ -66,14 +66,14 @@ struct DemandTests {
     @Test("what a person does keeps its grace period, whatever else needs the application")
     func persons() throws {
         var stage = try suspended()
-        stage.take(.needed(stage.number, "call", .answer))
-        stage.take(.needed(stage.number, "start"))
+        stage.handle(.needed(stage.number, "call", .answer))
+        stage.handle(.needed(stage.number, "start"))
         stage.settle()
-        stage.take(.needed(stage.number, "call", .answer))
+        stage.handle(.needed(stage.number, "call", .answer))
         #expect(stage.application.graceDeadline == stage.now + 5 * Self.second)
         stage.pass(4 * Self.second + 900_000)
         // An answer is not cut off.
-        stage.take(.needed(stage.number, "call", .answer))
+        stage.handle(.needed(stage.number, "call", .answer))
         #expect(stage.application.graceDeadline == stage.now + 200_000)
     }
 
@@ -86,7 +86,7 @@ struct DemandTests {
         var slept: Microseconds = 0
         var wait: Microseconds = 0
         for turn in 0..<(200 * Self.second / period) {
-            stage.take(.needed(stage.number, "call by bar", .answer))
+            stage.handle(.needed(stage.number, "call by bar", .answer))
             stage.settle()
             stage.pass(period)
             stage.settle()
@@ -102,7 +102,7 @@ struct DemandTests {
     func postponed() throws {
         var stage = try suspended()
         for turn in 0..<12 {
-            stage.take(.needed(stage.number, "call by bar", .answer))
+            stage.handle(.needed(stage.number, "call by bar", .answer))
             stage.settle()
             try #require(stage.state == .background)
             stage.pass(turn == 0 ? 500_000 : 200_000)
@@ -111,14 +111,14 @@ struct DemandTests {
             stage.pass(2 * Self.second)
         }
         // It ran for 0.2 s, and is suspended for ten times as long.
-        stage.take(.needed(stage.number, "call by bar", .answer))
+        stage.handle(.needed(stage.number, "call by bar", .answer))
         stage.settle()
         stage.pass(200_000)
         stage.settle()
-        stage.take(.needed(stage.number, "call by bar", .answer))
+        stage.handle(.needed(stage.number, "call by bar", .answer))
         #expect(stage.state == .suspended && stage.machine.nextDeadline == stage.now + 2 * Self.second)
         var other = stage
-        other.take(.needed(stage.number, "call by dock", .answer))
+        other.handle(.needed(stage.number, "call by dock", .answer))
         other.settle()
         #expect(other.state == .background)
         stage.pass(2 * Self.second)
@@ -130,7 +130,7 @@ struct DemandTests {
     func serving() throws {
         var stage = try suspended()
         #expect(!stage.application.isServing)
-        stage.take(.needed(stage.number, "call"))
+        stage.handle(.needed(stage.number, "call"))
         stage.settle()
         #expect(stage.state == .background && stage.application.isServing)
         var seen = stage
@@ -148,7 +148,7 @@ struct DemandTests {
         try stage.minimize()
         stage.settle()
         stage.forget()
-        stage.take(.needed(stage.number, "call"))
+        stage.handle(.needed(stage.number, "call"))
         #expect(stage.application.isServing && stage.effects == [.resources(stage.number)])
         stage.finding = .objection("network")
         stage.forget()
@@ -164,7 +164,7 @@ struct DemandTests {
     func answering() throws {
         var stage = try suspended()
         #expect(!stage.application.isAnswering(at: stage.now))
-        stage.take(.needed(stage.number, "start by pid 7"))
+        stage.handle(.needed(stage.number, "start by pid 7"))
         stage.settle()
         #expect(stage.application.isAnswering(at: stage.now + 30 * Self.second - 1))
         #expect(!stage.application.isAnswering(at: stage.now + 30 * Self.second))
@@ -178,7 +178,7 @@ struct DemandTests {
         #expect(seen.state == .active && !seen.application.isAnswering(at: seen.now))
         // Another demand in the meantime does not extend this.
         stage.pass(Self.second)
-        stage.take(.needed(stage.number, "start by pid 8"))
+        stage.handle(.needed(stage.number, "start by pid 8"))
         #expect(stage.application.isAnswering(at: stage.now + 29 * Self.second - 1))
         #expect(!stage.application.isAnswering(at: stage.now + 29 * Self.second))
     }
@@ -195,7 +195,7 @@ struct DemandTests {
             stage.settle()
             try #require(stage.state == .suspended)
             if isSignal {
-                stage.take(.needed(stage.number, "SIGTERM by pid 7", .end))
+                stage.handle(.needed(stage.number, "SIGTERM by pid 7", .end))
             } else {
                 try stage.perform(
                     .demand(
@@ -225,7 +225,7 @@ struct DemandTests {
             try stage.perform(.suspend(stage.number, holder: "uid:1000"))
         }
         stage.forget()
-        stage.take(.needed(stage.number, "call"))
+        stage.handle(.needed(stage.number, "call"))
         stage.settle()
         #expect(stage.state == .suspended)
         // Policy's hold may end, but the other hold remains.
@@ -243,7 +243,7 @@ struct DemandTests {
             stage.settle()
             if stranger { stage.stopBySomebody() }
             stage.forget()
-            stage.take(.needed(stage.number, "SIGTERM by pid 7", .end))
+            stage.handle(.needed(stage.number, "SIGTERM by pid 7", .end))
             stage.settle()
             #expect(stage.holds == (stranger ? [.signal] : []))
             #expect(stage.state == (stranger ? .suspended : .background))
@@ -259,7 +259,7 @@ struct DemandTests {
         stage.finding = isOrdered ? .clear(isStopped: true) : nil
         stage.pass(5 * Self.second)
         #expect(stage.holds == [.policy] && stage.application.isPending == isOrdered)
-        stage.take(.needed(stage.number, "start"))
+        stage.handle(.needed(stage.number, "start"))
         stage.settle()
         #expect(stage.holds.isEmpty && stage.state == .background)
         #expect(stage.application.graceDeadline == stage.now + 5 * Self.second)
@@ -270,7 +270,7 @@ struct DemandTests {
         var stage = try Stage.launched(suspension: .automatic)
         try stage.minimize()
         stage.pass(4 * Self.second)
-        stage.take(.needed(stage.number, "call"))
+        stage.handle(.needed(stage.number, "call"))
         #expect(stage.application.graceDeadline == stage.now + 5 * Self.second)
         #expect(stage.application.demand == "call")
         try stage.perform(.acknowledge(stage.number, serial: 1, by: Stage.delegate))

@@ -47,7 +47,7 @@ struct DrainTests {
             #expect(stage.effects.contains(.stop(stage.number)))
             // The stop takes a moment.
             stage.now += Self.second / 2
-            stage.take(.stopped(stage.number, holder: nil))
+            stage.handle(.stopped(stage.number, holder: nil))
             #expect(!stage.application.isBeingDrained && stage.holds == [.policy])
             #expect(stage.heard(.subscribers).isEmpty && !stage.effects.contains(where: isLook))
             stage.forget()
@@ -63,7 +63,7 @@ struct DrainTests {
         try stage.perform(.suspend(stage.number, holder: "uid:1000"))
         #expect(stage.effects.contains(.stop(stage.number)))
         #expect(stage.application.isPending && stage.state == .suspended)
-        stage.take(.stopped(stage.number, holder: nil))
+        stage.handle(.stopped(stage.number, holder: nil))
         #expect(!stage.application.isPending && !stage.application.isBeingDrained)
         #expect(stage.holds == [.policy, .request])
     }
@@ -78,16 +78,16 @@ struct DrainTests {
         stage.pass(60 * Self.second)
         #expect(stage.effects.count { $0 == .checkUnread(stage.number) } == 2)
         stage.forget()
-        stage.take(.unread(stage.number))
+        stage.handle(.unread(stage.number))
         #expect(stage.effects == [.resume(stage.number)] && stage.application.isBeingDrained)
         stage.pass(Self.second)
-        stage.take(.stopped(stage.number, holder: nil))
+        stage.handle(.stopped(stage.number, holder: nil))
         #expect(deadline(of: stage) == 190 * Self.second)
         // An answer that comes too late changes nothing.
         try stage.focus()
         stage.settle()
         stage.forget()
-        stage.take(.unread(stage.number))
+        stage.handle(.unread(stage.number))
         #expect(stage.effects == [] && stage.state == .active)
     }
 
@@ -99,7 +99,7 @@ struct DrainTests {
         stage.forget()
         stage.pass(75 * Self.second - stage.now)
         #expect(stage.effects == [.checkUnread(stage.number)])
-        stage.take(.unread(stage.number))
+        stage.handle(.unread(stage.number))
         #expect(stage.effects.last == .resume(stage.number))
         // Nobody checks what a person has suspended.
         stage.pass(Self.second)
@@ -165,8 +165,8 @@ struct DrainTests {
         desk.runShort(to: 80 << 20)
         #expect(desk.machine.pressure.isEventOpen)
         #expect(desk.effects.contains(.stop(number)))
-        desk.take(.stopped(number, holder: nil))
-        desk.take(.unread(other))
+        desk.handle(.stopped(number, holder: nil))
+        desk.handle(.unread(other))
         desk.pass(180 * Self.second)
         #expect(desk.machine.pressure.isEventOpen)
         #expect(!desk.effects.contains(.resume(number)) && !desk.effects.contains(.resume(other)))

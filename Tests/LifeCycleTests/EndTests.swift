@@ -36,7 +36,7 @@ struct EndTests {
             try stage.perform(.terminate(stage.number, force: true))
             #expect(stage.effects.last == .kill(stage.number))
             #expect(stage.effects.dropLast().allSatisfy { if case .changed = $0 { true } else { false } })
-            stage.take(.exited(stage.process, .killed))
+            stage.handle(.exited(stage.process, .killed))
             #expect(stage.effects.contains(.removed(stage.number, .forceQuit)))
         }
     }
@@ -139,7 +139,7 @@ struct EndTests {
         try stage.perform(.terminate(stage.number, force: false))
         let serial = stage.application.lastSerial
         stage.stopBySomebody()
-        stage.take(.continued(stage.number))
+        stage.handle(.continued(stage.number))
         try stage.perform(.acknowledge(stage.number, serial: serial, by: Stage.delegate))
         #expect(!stage.effects.contains(.requestExit(stage.number)))
         stage.pass(2_500_000)
@@ -220,7 +220,7 @@ struct EndTests {
         stage.pass(5 * Self.second)
         #expect(stage.effects.contains(.requestExit(stage.number)))
         #expect(stage.effects.contains(.kill(stage.number)))
-        stage.take(.exited(stage.process, .exited))
+        stage.handle(.exited(stage.process, .exited))
         #expect(stage.effects.suffix(2) == [.removed(stage.number, .terminated), .forget(stage.process)])
     }
 
@@ -232,7 +232,7 @@ struct EndTests {
             var stage = try Stage.launched()
             try stage.bring(to: state)
             stage.forget()
-            stage.take(.exited(stage.process, reason))
+            stage.handle(.exited(stage.process, reason))
             // It does not know that it was suspended.
             let told = Application.asAnnounced(state).rawValue
             #expect(stage.words(.delegate) == ["\(told)→not-running"])
@@ -240,12 +240,12 @@ struct EndTests {
             #expect(stage.effects.filter { $0 == .removed(stage.number, reason) }.count == 1)
             #expect(stage.effects.last == .forget(stage.process) || state == .active || state == .inactive)
             stage.forget()
-            stage.take(.exited(stage.process, reason))
-            stage.take(.stopped(stage.number, holder: nil))
-            stage.take(.continued(stage.number))
-            stage.take(.objected(stage.number, ""))
-            stage.take(.stopFailed(stage.number, ""))
-            stage.take(.contested(stage.number))
+            stage.handle(.exited(stage.process, reason))
+            stage.handle(.stopped(stage.number, holder: nil))
+            stage.handle(.continued(stage.number))
+            stage.handle(.objected(stage.number, ""))
+            stage.handle(.stopFailed(stage.number, ""))
+            stage.handle(.contested(stage.number))
             #expect(stage.words(.all).isEmpty)
         }
     }
@@ -261,15 +261,15 @@ struct EndTests {
         #expect(unregistered.words(.subscribers).isEmpty, "the process keeps running")
 
         var gone = try Stage.launched()
-        gone.take(.disconnected(Stage.delegate))
+        gone.handle(.disconnected(Stage.delegate))
         gone.forget()
-        gone.take(.exited(gone.process, .exited))
+        gone.handle(.exited(gone.process, .exited))
         #expect(gone.words(.delegate).isEmpty)
 
         var launching = Stage()
         try launching.register()
         launching.forget()
-        launching.take(.exited(launching.process, .exited))
+        launching.handle(.exited(launching.process, .exited))
         #expect(launching.words(.delegate).isEmpty && launching.words(.subscribers).isEmpty)
     }
 

@@ -10,7 +10,7 @@ struct EndingTests {
         of stage: inout Stage, _ reason: ExitReason, status: Int32? = nil
     ) throws -> Ending {
         stage.forget()
-        stage.take(.exited(stage.process, reason, status: status))
+        stage.handle(.exited(stage.process, reason, status: status))
         let endings = stage.effects.compactMap { effect -> Ending? in
             if case .ended(stage.number, let ending) = effect { ending } else { nil }
         }

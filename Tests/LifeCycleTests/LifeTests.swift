@@ -32,7 +32,7 @@ struct LifeTests {
         stage.stopBySomebody()
         #expect(stage.state == .notRunning)
         stage.pass(100 * Self.second)
-        stage.take(.continued(stage.number))
+        stage.handle(.continued(stage.number))
         stage.pass(10 * Self.second - 1)
         #expect(stage.state == .notRunning)
         stage.pass(1)
@@ -73,7 +73,7 @@ struct LifeTests {
         var stage = Stage()
         try stage.register()
         stage.forget()
-        stage.take(.exited(stage.process, .exited))
+        stage.handle(.exited(stage.process, .exited))
         #expect(stage.words(.all).isEmpty)
         #expect(stage.effects.contains(.removed(stage.number, .exited)))
     }
@@ -82,7 +82,7 @@ struct LifeTests {
     func startsThere() throws {
         var stopped = try Stage.launched(delegate: false) { $0.stopped = true }
         #expect(stopped.state == .suspended && stopped.holds == [.signal])
-        stopped.take(.continued(stopped.number))
+        stopped.handle(.continued(stopped.number))
         #expect(stopped.state == .background)
 
         var focused = Stage()
@@ -111,7 +111,7 @@ struct LifeTests {
                 "background→suspended",
             ])
         stage.forget()
-        stage.take(.continued(stage.number))
+        stage.handle(.continued(stage.number))
         #expect(
             stage.words(.delegate) == [
                 "WillResignActive", "active→inactive", "inactive→background", "DidEnterBackground",
@@ -150,7 +150,7 @@ struct LifeTests {
         stage.stopBySomebody()
         stage.forget()
         try stage.perform(.becomeDelegate(stage.number, ":1.80"))
-        stage.take(.continued(stage.number))
+        stage.handle(.continued(stage.number))
         #expect(
             stage.words(.delegate) == [
                 "WillEnterForeground", "background→inactive", "inactive→active", "DidBecomeActive",
@@ -174,7 +174,7 @@ struct LifeTests {
         #expect(!stage.effects.contains(.kill(stage.number)))
         stage.pass(2_500_000)
         #expect(stage.effects.contains(.kill(stage.number)))
-        stage.take(.exited(stage.process, .killed))
+        stage.handle(.exited(stage.process, .killed))
         #expect(stage.effects.contains(.removed(stage.number, .terminated)))
     }
 
@@ -192,8 +192,8 @@ struct LifeTests {
 
         var left = try Stage.launched()
         try left.perform(.terminate(left.number, force: false))
-        left.take(.disconnected(Stage.delegate))
-        left.take(.timePassed)
+        left.handle(.disconnected(Stage.delegate))
+        left.handle(.timePassed)
         #expect(left.effects.contains(.requestExit(left.number)))
     }
 
@@ -205,9 +205,9 @@ struct LifeTests {
         try stage.perform(.terminate(stage.number, force: false))
         #expect(!stage.effects.contains(.kill(stage.number)))
         stage.now += stage.machine.settings.terminateGrace ?? 0
-        stage.take(.timePassed)
+        stage.handle(.timePassed)
         #expect(stage.effects.contains(.kill(stage.number)))
-        stage.take(.exited(stage.process, .killed))
+        stage.handle(.exited(stage.process, .killed))
         #expect(stage.effects.contains(.removed(stage.number, .terminated)))
 
         var forced = try Stage.launched()
@@ -215,7 +215,7 @@ struct LifeTests {
         forced.forget()
         try forced.perform(.terminate(forced.number, force: true))
         #expect(forced.words(.all).isEmpty && forced.effects.contains(.kill(forced.number)))
-        forced.take(.exited(forced.process, .killed))
+        forced.handle(.exited(forced.process, .killed))
         #expect(forced.effects.contains(.removed(forced.number, .forceQuit)))
     }
 

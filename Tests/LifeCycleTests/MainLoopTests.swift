@@ -56,7 +56,7 @@ struct MainLoopTests {
         try stage.minimize()
         stage.forget()
         try stage.perform(.answerPings(stage.number, by: Stage.delegate))
-        stage.take(.timeChanged(.midnight))
+        stage.handle(.timeChanged(.midnight))
         #expect(stage.words(.delegate) == ["SignificantTimeChange"])
         for span: Microseconds? in [nil, 0] {
             #expect(pings(try active { $0.unresponsive = span }).isEmpty)
@@ -74,7 +74,7 @@ struct MainLoopTests {
         #expect(!asks(stage))
         stage.pass(1)
         #expect(asks(stage) && told(stage).isEmpty)
-        stage.take(.hangs(stage.number))
+        stage.handle(.hangs(stage.number))
         #expect(told(stage) == [.mainLoop])
         #expect(stage.application.unresponsive == .mainLoop)
         #expect(!stage.effects.contains(.killUnresponsive(stage.number)))
@@ -92,9 +92,9 @@ struct MainLoopTests {
         }
         var debugged = stage
         stage.pass(10 * Self.second)
-        stage.take(.hangs(stage.number))
+        stage.handle(.hangs(stage.number))
         #expect(stage.effects.contains(.killUnresponsive(stage.number)))
-        stage.take(.exited(stage.process, .killed))
+        stage.handle(.exited(stage.process, .killed))
         #expect(stage.effects.contains(.removed(stage.number, .unresponsive)))
         // The shell answers nothing then.
         debugged.pass(3_600 * Self.second)
@@ -111,7 +111,7 @@ struct MainLoopTests {
             stage.pass(100 * Self.second)
             #expect(!asks(stage))
             stage.settle()
-            if isStopped { stage.take(.continued(stage.number)) } else { try stage.minimize(false) }
+            if isStopped { stage.handle(.continued(stage.number)) } else { try stage.minimize(false) }
             stage.settle()
             if !isStopped { try stage.focus() }
             stage.pass(10 * Self.second - 1)

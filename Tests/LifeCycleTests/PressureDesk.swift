@@ -125,10 +125,10 @@ struct PressureDesk {
     ) throws -> ApplicationNumber {
         var hasty = settings
         hasty.backgroundGrace = 0
-        desk.take(.configured(hasty))
+        desk.handle(.configured(hasty))
         let number = try background(bytes, user: user, change)
-        desk.take(.timePassed)
-        desk.take(.configured(settings))
+        desk.handle(.timePassed)
+        desk.handle(.configured(settings))
         desk.settle()
         absorb()
         return number
@@ -158,13 +158,13 @@ struct PressureDesk {
     }
 
     mutating func exit(_ number: ApplicationNumber, _ reason: ExitReason = .killed) throws {
-        take(.exited(try process(number).lineage[0], reason))
+        handle(.exited(try process(number).lineage[0], reason))
     }
 
     // MARK: What happens
 
-    mutating func take(_ fact: Fact) {
-        desk.take(fact)
+    mutating func handle(_ fact: Fact) {
+        desk.handle(fact)
         absorb()
     }
 
@@ -175,7 +175,7 @@ struct PressureDesk {
 
     mutating func configure(_ change: (inout Settings) -> Void) {
         change(&settings)
-        take(.configured(settings))
+        handle(.configured(settings))
     }
 
     mutating func trigger(
@@ -205,7 +205,7 @@ struct PressureDesk {
                 sizes.filter { machine.applications[$0.key] != nil }, members: members)
             measuredAt.append(now)
         }
-        take(.memory(readings))
+        handle(.memory(readings))
     }
 
     /// Memory becomes short, and the triggers report it.
@@ -220,7 +220,7 @@ struct PressureDesk {
         while let next = [machine.nextDeadline, nextReading].compactMap(\.self).min(), next <= end {
             desk.now = max(now, next)
             change(&self)
-            if let reading = nextReading, reading <= now { read() } else { take(.timePassed) }
+            if let reading = nextReading, reading <= now { read() } else { handle(.timePassed) }
         }
         desk.now = end
     }
@@ -245,9 +245,9 @@ struct PressureDesk {
                 log.append((now, effect))
                 switch effect {
                 case .pageOut(let number, _):
-                    if !isSlow { desk.take(.pagedOut(number, bytes: pageOutBytes)) }
+                    if !isSlow { desk.handle(.pagedOut(number, bytes: pageOutBytes)) }
                 case .reclaim(let number):
-                    if !isReleasing { desk.take(.released(number)) }
+                    if !isReleasing { desk.handle(.released(number)) }
                 default: continue
                 }
             }

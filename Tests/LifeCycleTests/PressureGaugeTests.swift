@@ -1,4 +1,5 @@
 import AppStateContract
+import TestSupport
 import Testing
 
 @testable import LifeCycle
@@ -273,11 +274,11 @@ struct PressureAlarmTests {
     func unreadable() {
         var desk = PressureDesk()
         let unread = Fact.memory(MemoryReadings([PressureDesk.everybody: MemoryReadings.Reading(nil)]))
-        desk.take(unread)
+        desk.handle(unread)
         #expect(desk.machine.memoryAlarm == 16 << 20 && desk.isIdle)
         desk.trigger()
         desk.isDeaf = true
-        desk.take(unread)
+        desk.handle(unread)
         #expect(desk.machine.nextReading == desk.now + 100_000)
     }
 

@@ -85,7 +85,7 @@ struct PressureSourceTests {
         for _ in 0..<6 { _ = try desk.held(user: 1001) }
         desk.runShort()
         let spared = try #require(desk.reclaimed.first)
-        desk.take(.spared(spared, "it runs again"))
+        desk.handle(.spared(spared, "it runs again"))
         for _ in 0..<3 {
             try endAll(&desk)
             desk.pass(Self.second)

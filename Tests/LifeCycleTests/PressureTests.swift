@@ -57,7 +57,7 @@ struct PressureTests {
         let (held, stopped) = (try desk.held(), try desk.stopped())
         let launching = try desk.background { $0.delegate = ":1.5" }
         let stranger = try desk.background()
-        desk.take(.stopped(stranger, holder: "pid 7"))
+        desk.handle(.stopped(stranger, holder: "pid 7"))
         try desk.focus(active)
         desk.forget()
         desk.runShort(to: 200 << 20)
@@ -82,7 +82,7 @@ struct PressureTests {
         desk.runShort(to: 200 << 20)
         try desk.focus(number)
         desk.desk.settle()
-        desk.take(.timePassed)
+        desk.handle(.timePassed)
         #expect(desk.machine.applications[number]?.state == .active && desk.warned.isEmpty)
     }
 
@@ -121,14 +121,6 @@ struct PressureTests {
         desk.desk.now += 500_000
         desk.read()
         #expect(desk.warned == [mine, theirs] && desk.lowMemoryWarnings.filter { $0 == .medium }.count == 1)
-    }
-
-    /// Changes less than 2 s after the previous one, except rises to critical.
-    private func hasty(_ desk: PressureDesk) -> [String] {
-        zip(desk.levels, desk.levels.dropFirst()).compactMap { before, change in
-            guard change.time - before.time < 2 * Self.second, change.level != .critical else { return nil }
-            return "\(before.level) at \(before.time), \(change.level) at \(change.time)"
-        }
     }
 
     @Test(

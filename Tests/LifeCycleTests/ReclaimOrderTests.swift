@@ -37,18 +37,18 @@ struct ReclaimOrderTests {
     @Test("a victim that runs again is spared for this event, and the next one is chosen at once")
     func spared() throws {
         var (desk, victim, other) = try chosen()
-        desk.take(.spared(victim, "it runs again"))
+        desk.handle(.spared(victim, "it runs again"))
         #expect(desk.notices == [.spared("it runs again")] && desk.reclaimed == [victim, other])
         #expect(desk.machine.applications[victim]?.isTerminating == false)
-        desk.take(.continued(victim))
+        desk.handle(.continued(victim))
         desk.desk.settle()
         try desk.exit(other)
         desk.pass(10 * Self.second)
         #expect(desk.machine.applications[victim]?.state == .suspended && desk.reclaimed == [victim, other])
         // Reported again, or for an application that is not being ended, this changes nothing.
         let before = desk.machine
-        desk.take(.spared(victim, "it runs again"))
-        desk.take(.spared(ApplicationNumber(99), "it runs again"))
+        desk.handle(.spared(victim, "it runs again"))
+        desk.handle(.spared(ApplicationNumber(99), "it runs again"))
         #expect(desk.machine == before)
         // In the next event it is a candidate like the others.
         desk.calmDown()
@@ -65,8 +65,8 @@ struct ReclaimOrderTests {
             } else {
                 try desk.perform(.resume(victim, holder: "uid:1000"))
             }
-            desk.take(.spared(victim, "it runs again"))
-            desk.take(.continued(victim))
+            desk.handle(.spared(victim, "it runs again"))
+            desk.handle(.continued(victim))
             #expect(desk.desk.state(victim) == (byFocus ? .active : .background))
             #expect(desk.reclaimed == [victim, other])
             desk.pass(20 * Self.second)
@@ -86,7 +86,7 @@ struct ReclaimOrderTests {
         #expect(desk.effects.contains(.resume(number)))
         desk.runShort()
         #expect(desk.reclaimed.isEmpty && desk.effects.contains(.stop(number)))
-        desk.take(.stopped(number, holder: nil))
+        desk.handle(.stopped(number, holder: nil))
         desk.pass(100_000)
         #expect(desk.reclaimed == [number])
     }

@@ -73,33 +73,4 @@ struct ReclaimPolicyTests {
         // Neither user holds more than the other: there is some stable order all the same.
         #expect(first(both, [1: 5, 2: 5]) == first(both.reversed(), [1: 5, 2: 5]))
     }
-
-    /// Every combination of small and large values.
-    private var corners: [Candidate] {
-        var corners: [Candidate] = []
-        for (rank, isUnsaved) in ReclaimPolicy.Rank.allCases.flatMap({ [($0, false), ($0, true)] }) {
-            for user in [UInt32(1), 2] {
-                for age in [Microseconds(0), 100] {
-                    for mebibytes in [UInt64(0), 100] {
-                        corners.append(
-                            candidate(
-                                UInt32(corners.count + 1), user: user, rank, isUnsaved: isUnsaved, age: age,
-                                mebibytes: mebibytes))
-                    }
-                }
-            }
-        }
-        return corners
-    }
-
-    private func random(_ generator: inout Generator) -> [Candidate] {
-        (1...UInt32.random(in: 1...12, using: &generator)).map { number in
-            candidate(
-                number, user: UInt32.random(in: 1...3, using: &generator),
-                generator.pick(ReclaimPolicy.Rank.allCases) ?? .held,
-                isUnsaved: Bool.random(using: &generator),
-                age: Microseconds.random(in: 0...20, using: &generator),
-                mebibytes: UInt64.random(in: 0...20, using: &generator))
-        }
-    }
 }

@@ -30,7 +30,7 @@ struct RecordTests {
         try stage.perform(.beginBackgroundTask(stage.number, name: text, by: Stage.delegate))
         try stage.perform(.suspend(stage.number, holder: text))
         stage.settle()
-        stage.take(.stopped(stage.number, holder: text))
+        stage.handle(.stopped(stage.number, holder: text))
         var report = WindowReport(number: 7, process: stage.reported)
         report.title = text
         report.appID = text
@@ -96,7 +96,7 @@ struct RecordTests {
         let other = SessionKey.login("c7")
         let reporter = ReporterIdentity(connection: ":1.9", user: Stage.user, session: other)
         try stage.perform(.updateWindow(WindowReport(number: 7, process: stage.reported), reporter))
-        stage.take(.disconnected(":1.9"))
+        stage.handle(.disconnected(":1.9"))
         #expect(stage.machine.sessions[other]?.reporting != .present)
         let record = try #require(stage.machine.record(of: stage.number))
         var next = Machine()

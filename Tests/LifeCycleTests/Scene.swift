@@ -6,7 +6,7 @@ protocol Scene {
     var now: Microseconds { get set }
     /// Everything that was ordered since `forget`.
     var effects: [Effect] { get set }
-    /// What a look finds that speaks against a stop; nil: the look does not finish.
+    /// What a check finds that speaks against a stop; nil: the check does not finish.
     var finding: CheckFinding? { get }
 }
 
@@ -20,12 +20,12 @@ extension Scene {
         return answer
     }
 
-    mutating func take(_ fact: Fact) { note(machine.handle(fact, at: now)) }
+    mutating func handle(_ fact: Fact) { note(machine.handle(fact, at: now)) }
 
     private mutating func note(_ effects: [Effect]) {
         self.effects += effects
         for case .check(let number, _) in effects {
-            if let finding { take(.checked(number, finding)) }
+            if let finding { handle(.checked(number, finding)) }
         }
     }
 
@@ -33,7 +33,7 @@ extension Scene {
         let end = now + span
         while let next = machine.nextDeadline, next <= end {
             now = max(now, next)
-            take(.timePassed)
+            handle(.timePassed)
         }
         now = end
     }
@@ -42,7 +42,7 @@ extension Scene {
     mutating func settle() {
         for number in machine.applications.keys.sorted() {
             while let application = machine.applications[number], application.isPending {
-                take(
+                handle(
                     application.stop.enforcement == .continuing
                         ? .continued(number) : .stopped(number, holder: nil))
             }

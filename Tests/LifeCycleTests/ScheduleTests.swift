@@ -31,19 +31,19 @@ struct ScheduleTests {
         #expect(stage.machine.nextScheduledTime == 100)
         // The core's own timer has nothing to do with it.
         #expect(stage.machine.nextDeadline == nil)
-        stage.take(.realTime(99))
+        stage.handle(.realTime(99))
         #expect(launches(stage).isEmpty)
-        stage.take(.realTime(150))
-        stage.take(.realTime(150))
+        stage.handle(.realTime(150))
+        stage.handle(.realTime(150))
         #expect(launches(stage) == [early])
         #expect(stage.machine.nextScheduledTime == 200)
         stage.forget()
-        stage.take(.launchSettled(early, isKept: false))
+        stage.handle(.launchSettled(early, isKept: false))
         #expect(stage.effects == [.scheduleChanged(early.owner)])
         #expect(stage.machine.scheduledLaunches(of: early.owner) == [late])
         // The clock was set back: what is due is computed from the new one.
-        stage.take(.realTime(10))
-        stage.take(.realTime(300))
+        stage.handle(.realTime(10))
+        stage.handle(.realTime(300))
         #expect(launches(stage) == [late])
     }
 
@@ -52,18 +52,18 @@ struct ScheduleTests {
         var stage = Stage()
         try stage.perform(.scheduleLaunch(launch("a", .network)))
         #expect(stage.machine.awaits(.network) && !stage.machine.awaits(.power))
-        for fact in [Fact.condition(.power, true), .condition(.network, false)] { stage.take(fact) }
+        for fact in [Fact.condition(.power, true), .condition(.network, false)] { stage.handle(fact) }
         #expect(launches(stage).isEmpty)
-        stage.take(.condition(.network, true))
+        stage.handle(.condition(.network, true))
         #expect(launches(stage).map(\.name) == ["a"])
         #expect(!stage.machine.awaits(.network))
         stage.forget()
         try stage.perform(.scheduleLaunch(launch("b", .network)))
         #expect(launches(stage).isEmpty)
         // One more, while it is known that the network is away.
-        stage.take(.condition(.network, false))
+        stage.handle(.condition(.network, false))
         try stage.perform(.scheduleLaunch(launch("c", .network)))
-        stage.take(.condition(.network, true))
+        stage.handle(.condition(.network, true))
         #expect(launches(stage).map(\.name) == ["b", "c"])
     }
 
@@ -72,19 +72,19 @@ struct ScheduleTests {
         var stage = Stage()
         let own = try launch("own", .time(1))
         try stage.perform(.scheduleLaunch(own))
-        stage.take(.realTime(1))
-        stage.take(.launchSettled(own, isKept: true))
+        stage.handle(.realTime(1))
+        stage.handle(.launchSettled(own, isKept: true))
         #expect(stage.machine.scheduledLaunches.map(\.isDue) == [true])
         stage.forget()
-        stage.take(.agentCame(user: 1001))
+        stage.handle(.agentCame(user: 1001))
         #expect(launches(stage).isEmpty)
-        for _ in 0..<2 { stage.take(.agentCame(user: Self.user)) }
+        for _ in 0..<2 { stage.handle(.agentCame(user: Self.user)) }
         #expect(launches(stage) == [own])
 
         var next = Stage()
-        next.take(.scheduled(stage.machine.scheduledLaunches.map(\.launch)))
+        next.handle(.scheduled(stage.machine.scheduledLaunches.map(\.launch)))
         #expect(next.effects.isEmpty)
-        next.take(.realTime(1))
+        next.handle(.realTime(1))
         #expect(launches(next) == [own])
     }
 
@@ -153,7 +153,7 @@ struct ScheduleTests {
         #expect(stage.heard(.delegate).contains { $0.signal == .didFinishLaunching })
         try stage.perform(.finishLaunching(stage.number, by: Stage.delegate))
         #expect(stage.heard(.delegate).count { $0.signal == .scheduledLaunchDue } == 1)
-        stage.take(.disconnected(Stage.delegate))
+        stage.handle(.disconnected(Stage.delegate))
         #expect(stage.application.tasks.count == 1)
         stage.pass(30_000_000)
         #expect(stage.application.tasks.isEmpty)

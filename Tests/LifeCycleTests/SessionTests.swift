@@ -25,17 +25,17 @@ struct SessionTests {
     @Test("protected data is withdrawn before the edges of the lock, and returns before the edges back")
     func order() throws {
         var stage = try focused()
-        stage.take(Self.locked)
+        stage.handle(Self.locked)
         let down = [
             "ProtectedDataWillBecomeUnavailable", "WillResignActive", "active→inactive",
             "inactive→background", "DidEnterBackground",
         ]
         #expect(stage.words(.delegate) == down)
         #expect(stage.words(.subscribers) == down)
-        stage.take(Self.locked)
+        stage.handle(Self.locked)
         #expect(stage.words(.delegate) == down, "said once")
         stage.forget()
-        stage.take(Self.unlocked)
+        stage.handle(Self.unlocked)
         let up = [
             "ProtectedDataDidBecomeAvailable", "WillEnterForeground", "background→inactive",
             "inactive→active", "DidBecomeActive",
@@ -47,12 +47,12 @@ struct SessionTests {
     @Test("a session that is only switched away keeps its protected data")
     func switchedAway() throws {
         var stage = try focused()
-        stage.take(Self.away)
+        stage.handle(Self.away)
         #expect(stage.state == .background)
-        stage.take(Self.locked)
+        stage.handle(Self.locked)
         #expect(stage.words(.delegate).last == "ProtectedDataWillBecomeUnavailable")
         stage.forget()
-        stage.take(Self.away)
+        stage.handle(Self.away)
         #expect(stage.words(.delegate) == ["ProtectedDataDidBecomeAvailable"], "unlocked, and not in front")
         #expect(stage.state == .background)
     }
@@ -60,7 +60,7 @@ struct SessionTests {
     @Test("policy waits for both acknowledgements, or for the deadline")
     func acknowledged() throws {
         var stage = try focused()
-        stage.take(Self.locked)
+        stage.handle(Self.locked)
         let grace: Microseconds = 5_000_000
         guard
             let (lock, until) = stage.heard(.delegate).first?.until(.protectedDataWillBecomeUnavailable),
@@ -98,12 +98,12 @@ struct SessionTests {
                 suspension: .automatic, kind == 0 ? observing : kind == 4 ? endless : Settings())
             try stage.focus()
             switch kind {
-            case 1: stage.take(.shutdownPrepared(true))
+            case 1: stage.handle(.shutdownPrepared(true))
             case 2:
                 var report = WindowReport(number: 1, process: stage.reported)
                 report.focused = true
                 try stage.perform(.updateWindow(report, stage.reporter))
-                stage.take(.disconnected(stage.reporter.connection))
+                stage.handle(.disconnected(stage.reporter.connection))
             case 3:
                 try stage.perform(
                     .replaceObjections(
@@ -113,7 +113,7 @@ struct SessionTests {
             default: break
             }
             stage.forget()
-            stage.take(.session(.user(Stage.user), inFront: false, isLocked: true))
+            stage.handle(.session(.user(Stage.user), inFront: false, isLocked: true))
             let lock = stage.heard(.delegate).compactMap { $0.until(.protectedDataWillBecomeUnavailable) }
             let background = stage.heard(.delegate).compactMap { $0.until(.didEnterBackground) }
             #expect(lock.map(\.deadline) == [.never] && background.map(\.deadline) == [.never], "\(kind)")
@@ -126,11 +126,11 @@ struct SessionTests {
     @Test("if the machine does not shut down after all, a new grace period begins")
     func shutdownCancelled() throws {
         var stage = try focused()
-        stage.take(.shutdownPrepared(true))
-        stage.take(Self.away)
+        stage.handle(.shutdownPrepared(true))
+        stage.handle(Self.away)
         stage.pass(60_000_000)
         #expect(stage.state == .background)
-        stage.take(.shutdownPrepared(false))
+        stage.handle(.shutdownPrepared(false))
         stage.pass(4_999_999)
         #expect(stage.holds.isEmpty)
         stage.pass(1)
@@ -140,11 +140,11 @@ struct SessionTests {
     @Test("unlocking, a stop and the delegate's exit each end the wait")
     func waitEnds() throws {
         var stage = try focused()
-        stage.take(Self.locked)
+        stage.handle(Self.locked)
         #expect(stage.application.protection != nil)
         for end in [Self.unlocked, .stopped(stage.number, holder: "pid 7"), .disconnected(Stage.delegate)] {
             var other = stage
-            other.take(end)
+            other.handle(end)
             #expect(other.application.protection == nil, "\(end)")
         }
     }
@@ -153,12 +153,12 @@ struct SessionTests {
         "a suspended application learns of the unlocking when it runs again, before the edges of its return")
     func suspended() throws {
         var stage = try focused()
-        stage.take(Self.locked)
+        stage.handle(Self.locked)
         stage.pass(5_000_000)
         stage.settle()
         #expect(stage.state == .suspended)
         stage.forget()
-        stage.take(Self.unlocked)
+        stage.handle(Self.unlocked)
         #expect(stage.words(.delegate) == [], "it stands")
         #expect(stage.words(.subscribers) == ["ProtectedDataDidBecomeAvailable"])
         stage.settle()
@@ -173,7 +173,7 @@ struct SessionTests {
         "an application registered in a locked session starts in the background and learns of the unlocking")
     func bornLocked() throws {
         var stage = Stage()
-        stage.take(Self.locked)
+        stage.handle(Self.locked)
         try stage.register {
             $0.session = Self.home
             $0.launchMode = .foreground
@@ -182,7 +182,7 @@ struct SessionTests {
         #expect(stage.state == .background)
         #expect(!stage.words(.delegate).contains("ProtectedDataWillBecomeUnavailable"))
         stage.forget()
-        stage.take(Self.unlocked)
+        stage.handle(Self.unlocked)
         #expect(
             stage.words(.delegate) == [
                 "ProtectedDataDidBecomeAvailable", "WillEnterForeground", "background→inactive",
@@ -195,7 +195,7 @@ struct SessionTests {
         let second = SessionKey.login("c3")
         let process = desk.process(in: Self.home)
         let a = try desk.register(process)
-        desk.take(.session(Self.home, inFront: false, isLocked: true))
+        desk.handle(.session(Self.home, inFront: false, isLocked: true))
         desk.forget()
         try desk.update(1, process, by: Desk.reporter(in: second))
         #expect(
@@ -213,23 +213,23 @@ struct SessionTests {
         let process = desk.process(in: Self.home)
         let a = try desk.register(process) { $0.suspension = .automatic }
         try desk.update(1, process, focused: true, by: Desk.reporter(in: Self.home))
-        desk.take(.sessionEnded(Self.home))
+        desk.handle(.sessionEnded(Self.home))
         #expect(desk.state(a) == .background)
-        desk.take(.disconnected(Desk.reporter().connection))
+        desk.handle(.disconnected(Desk.reporter().connection))
         #expect(desk.machine.objections(to: a) == [], "nobody needs to tell what is visible in it")
         desk.pass(5 * Desk.second)
         desk.settle()
         #expect(desk.state(a) == .suspended)
-        desk.take(.exited(process.lineage[0], .exited))
+        desk.handle(.exited(process.lineage[0], .exited))
         #expect(desk.machine.sessions.isEmpty)
-        desk.take(.sessionEnded(.login("c9")))
+        desk.handle(.sessionEnded(.login("c9")))
         #expect(desk.machine.sessions.isEmpty, "nothing was in it")
     }
 
     @Test("a restart of the daemon brings nothing to the front and repeats no signal")
     func restored() throws {
         var stage = try focused()
-        stage.take(Self.locked)
+        stage.handle(Self.locked)
         guard let record = stage.machine.record(of: stage.number) else {
             Issue.record("no record")
             return
@@ -244,10 +244,10 @@ struct SessionTests {
             Issue.record("\(effects)")
             return
         }
-        stage.take(Self.locked)
+        stage.handle(Self.locked)
         #expect(stage.words(.subscribers) == [])
         #expect(stage.application.protection != nil)
-        stage.take(Self.unlocked)
+        stage.handle(Self.unlocked)
         #expect(stage.words(.subscribers).first == "ProtectedDataDidBecomeAvailable")
         #expect(stage.state == .active)
     }

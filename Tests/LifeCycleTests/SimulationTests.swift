@@ -1,4 +1,5 @@
 import AppStateContract
+import TestSupport
 import Testing
 
 @testable import LifeCycle

@@ -59,7 +59,7 @@ struct Stage: Scene {
     mutating func minimize(_ minimized: Bool = true) throws {
         try perform(.setMinimized(reported, minimized, reporter))
     }
-    mutating func stopBySomebody() { take(.stopped(number, holder: "pid 7")) }
+    mutating func stopBySomebody() { handle(.stopped(number, holder: "pid 7")) }
 
     mutating func bring(to state: LifeCycleState) throws {
         switch state {

@@ -3,222 +3,14 @@ import Testing
 
 @testable import LifeCycle
 
-/// The table of stops: every phase with every event, and every history of a small world until it comes to rest.
+/// Every history of a small world until it comes to rest.
 @Suite("Stop status")
 struct StopStatusTests {
     typealias Phase = StopStatus.Phase
     typealias Event = StopStatus.Event
 
-    private static let reasons: [StateChangeReason] = [.request, .policy]
-    private static let foreign: [ForeignStop] = [
-        .absent, .unknown, ForeignStop(sender: "x"), ForeignStop(cgroup: "c"),
-        ForeignStop(sender: "x", cgroup: "c"),
-    ]
-    private static let seen: [ForeignStop?] = [nil] + foreign
-    private static let quiet: [ForeignStop?] = [nil, .absent]
-    private static let progresses: [StopStatus.Progress] = [
-        .checkingBefore, .ordered(isChecked: false), .ordered(isChecked: true), .checkingAfter,
-    ]
-    private static let drains: [StopStatus.Drain] =
-        [.none, .due(at: 10), .open(until: 20)] + progresses.map { .closing($0) }
-    private static let requirements: [StopStatus.Requirement] = [.run, .stopUnlessObjected, .stop]
-
-    static let phases: [Phase] = seen.map { Phase(seen: $0) } + reasons.flatMap(ordered)
-
-    private static func ordered(_ cause: StateChangeReason) -> [Phase] {
-        var phases: [Phase] = []
-        for progress in progresses {
-            phases += seen.map { Phase(seen: $0, own: .stopping(progress, lifts: false, cause)) }
-            // While a foreign stop is being lifted, no other process is known to want it.
-            phases += quiet.map { Phase(seen: $0, own: .stopping(progress, lifts: true, cause)) }
-        }
-        for flag in [true, false] {
-            phases += quiet.map { Phase(seen: $0, own: .continuing(lifts: flag, cause)) }
-        }
-        for foreign in foreign {
-            phases += drains.map { Phase(seen: foreign, own: .held($0, cause)) }
-        }
-        return phases
-    }
-
-    private static let stopReader: [StopReading] = [StopReading.Signal.none, .pending, .stopped].flatMap {
-        signal in
-        [nil, freeze(true, true), freeze(true, false), freeze(false, true), freeze(false, false)]
-            .map { StopReading(signal: signal, freeze: $0) }
-    }
-
-    private static func freeze(_ isOurs: Bool, _ isComplete: Bool) -> StopReading.Freeze {
-        StopReading.Freeze(cgroup: "c", isOurs: isOurs, isComplete: isComplete)
-    }
-
-    static let events: [Event] = {
-        var events: [Event] = [.stopCompleted, .stopAbandoned]
-        for reading in stopReader {
-            events += [nil, "y"].map { .observed(reading, sender: $0) }
-            events.append(.resumeCompleted(reading))
-        }
-        for flag in [true, false] {
-            events += [.unobjected(isStopped: flag), .resumed(lifts: flag)]
-            events += [true, false].map { .restored(isHeld: flag, isSignalled: $0) }
-        }
-        for requirement in requirements {
-            events += reasons.map { .wanted(requirement, $0) }
-            events.append(.drainEnded(requirement))
-        }
-        return events + [.drainDue(nil), .drainDue(30), .drainBegan(until: 40)]
-    }()
-
-    private func check(_ before: StopStatus, _ event: Event) {
-        var after = before
-        let order = after.handle(event, at: 0)
-        let comment: Comment = "\(before.phase), \(event): \(after.phase), \(String(describing: order))"
-        let isOurs = before.isOurs
-        let staysOurs = after.isOurs
-        #expect(after.foreignHolder == nil || after.isStopped, comment)
-        #expect(!after.isLifting || after.foreignHolder == nil, comment)
-        switch event {
-        case .observed(let reading, let sender):
-            #expect(order == nil && after == after.handling(event), comment)
-            checkObservation(before, after, reading, sender, comment)
-        case .stopCompleted:
-            switch before.progress {
-            case .checkingBefore?, .checkingAfter?:
-                #expect(order == nil && after == before, comment)
-            case .ordered(isChecked: true)?:
-                #expect(order == .check(isStopped: true) && after.progress == .checkingAfter, comment)
-                #expect(
-                    after.isStopped == before.isStopped && after.foreignHolder == before.foreignHolder,
-                    comment)
-            case .ordered(isChecked: false)?, nil:
-                #expect(order == nil && staysOurs == isOurs && after.progress == nil, comment)
-                #expect(after.foreignHolder == before.foreignHolder || before.enforcement == .none, comment)
-                #expect(after.isStopped || before.enforcement == .continuing, comment)
-            }
-        case .unobjected(let isStopped):
-            #expect(after.foreignHolder == before.foreignHolder && staysOurs == isOurs, comment)
-            if before.progress == .checkingBefore || before.progress == .checkingAfter && !isStopped {
-                #expect(order == .stop && after.progress == .ordered(isChecked: true), comment)
-            } else if before.progress == .checkingAfter {
-                #expect(order == nil && after.enforcement == .stopped && after.progress == nil, comment)
-            } else {
-                #expect(order == nil && after == before, comment)
-            }
-        case .resumeCompleted(let reading):
-            #expect(order == nil, comment)
-            if before.enforcement == .continuing, !reading.isUndecided(before: before.isStopped) {
-                #expect(after.enforcement == .none, comment)
-                #expect(after.isStopped == reading.isStopped(before: true), comment)
-                #expect((after.foreignHolder != nil) == after.isStopped, comment)
-            } else {
-                #expect(after.phase == before.handling(.observed(reading, sender: nil)).phase, comment)
-            }
-        case .wanted(let requirement, let cause):
-            #expect(staysOurs == (requirement != .run) && after == after.handling(event), comment)
-            #expect(
-                after.isStopped == before.isStopped && after.foreignHolder == before.foreignHolder, comment)
-            if requirement == .run, before.progress == .checkingBefore, before.enforcement == .none {
-                #expect(order == .resume && after.phase == Phase(), comment)
-            } else if requirement == .run {
-                #expect(order == (isOurs ? .resume : nil), comment)
-            } else if !isOurs {
-                #expect(order == (requirement == .stop ? .stop : .check(isStopped: false)), comment)
-                #expect(
-                    after.progress == (requirement == .stop ? .ordered(isChecked: false) : .checkingBefore),
-                    comment)
-            } else {
-                let isBeingChecked = before.progress == .checkingBefore || before.progress == .checkingAfter
-                #expect(order == (requirement == .stop && isBeingChecked ? .stop : nil), comment)
-                #expect((after.progress == nil) == (before.progress == nil), comment)
-                #expect(
-                    requirement != .stop || [nil, .ordered(isChecked: false)].contains(after.progress),
-                    comment)
-                #expect(requirement == .stop || after.progress != .ordered(isChecked: false), comment)
-            }
-            #expect(isOurs || order == nil || after.cause == cause || after.enforcement == .none, comment)
-        case .resumed(let lifts):
-            #expect(order == (lifts && isOurs ? .resume : nil), comment)
-            #expect(after.foreignHolder == nil && after.isStopped == before.isStopped, comment)
-            #expect(
-                !lifts || after.isLifting || before.enforcement == .continuing || before == after, comment)
-            #expect(lifts || after.enforcement == before.enforcement, comment)
-        case .stopAbandoned:
-            let isDone = [.stopped, .continuing].contains(before.enforcement)
-            #expect(order == (isDone ? nil : .resume) && (!isDone || after == before), comment)
-            #expect(after.isStopped == before.isStopped, comment)
-            #expect(after.foreignHolder == before.foreignHolder && after.progress == nil || isDone, comment)
-        case .restored(let isHeld, let isSignalled):
-            #expect(order == nil && after.isStopped == before.isStopped, comment)
-            let isDone = before.enforcement == .none && before.progress == nil && !isHeld
-            #expect(!(isSignalled || isDone) || after.foreignHolder == before.foreignHolder, comment)
-            #expect(isSignalled || isDone || !after.isSignalledByOther, comment)
-            #expect(after.enforcement == (isDone || isHeld ? .none : .stopping), comment)
-        case .drainDue(let time):
-            #expect(order == nil && after.enforcement == before.enforcement, comment)
-            #expect(after.drain.isUnderWay == before.drain.isUnderWay, comment)
-            let mayDrain = before.enforcement == .stopped && before.foreignHolder == nil && time != nil
-            #expect((after.drain != .none) == (mayDrain || before.drain.isUnderWay), comment)
-        case .drainBegan(let end):
-            if case .due = before.drain {
-                #expect(after.drain == .open(until: end) && order == nil, comment)
-            } else {
-                #expect(after == before && order == nil, comment)
-            }
-        case .drainEnded(let requirement):
-            if case .open = before.drain {
-                let isAsked = requirement == .stopUnlessObjected
-                #expect(
-                    after.drain == .closing(isAsked ? .checkingBefore : .ordered(isChecked: false)), comment)
-                #expect(order == (isAsked ? .check(isStopped: false) : .stop), comment)
-            } else {
-                #expect(after == before && order == nil, comment)
-            }
-        }
-    }
-
-    private func checkObservation(
-        _ before: StopStatus, _ after: StopStatus, _ reading: StopReading, _ sender: String?,
-        _ comment: Comment
-    ) {
-        #expect(before.isLifting || !after.isLifting, comment)
-        if reading.isUndecided(before: before.isStopped) {
-            #expect(after == before, comment)
-        } else if !reading.isStopped(before: before.isStopped) {
-            #expect(after.isStopped == before.drain.isUnderWay && after.foreignHolder == nil, comment)
-            #expect(after.progress == before.progress, comment)
-            #expect(after.drain.isUnderWay || [.none, .stopping].contains(after.enforcement), comment)
-        } else {
-            // A stop that the daemon neither holds nor has ordered is foreign; it does not complete an order under way.
-            let isRelevant = after.isOurs || after.enforcement == .continuing
-            #expect(isRelevant || after.isStopped && after.foreignHolder != nil, comment)
-            #expect(
-                after.isOurs == before.isOurs && after.progress == before.progress
-                    || before.enforcement == .continuing, comment)
-            if sender != nil, reading.signal != .none {
-                #expect(after.foreignHolder == sender && after.isSignalledByOther && after.isStopped, comment)
-            } else if after.enforcement == .stopped, reading.freeze?.isOurs == true {
-                #expect((after.foreignHolder != nil) == (reading.signal != .none), comment)
-            }
-            if reading.freeze?.isOurs == false, after.enforcement != .continuing {
-                #expect(after.foreignHolder != nil, comment)
-                #expect(reading.signal != .none || !after.isSignalledByOther, comment)
-            }
-            // A process that has thawed the cgroup no longer holds it.
-            if reading.freeze == nil, after.enforcement == .stopped, !before.isSignalledByOther,
-                sender == nil
-            {
-                #expect(after.foreignHolder == nil, comment)
-            }
-        }
-    }
-
-    /// These events lead to the values that `phases` contains.
-    private static let reaching: [Event] =
-        ["", "x"].map { .observed(StopReading(signal: .stopped), sender: $0) }
-        + ["x"].map { .observed(StopReading(signal: .pending, freeze: freeze(false, true)), sender: $0) }
-        + [.drainDue(10), .drainBegan(until: 20)]
-
     @Test(
-        "after every history of holds, looks, foreign stops, freezes and late orders the process is as held",
+        "after every history of holds, checks, foreign stops, freezes and late orders the process is as held",
         arguments: [false, true])
     func everyHistory(byFreezer: Bool) {
         var known: Set<World> = [World(isByFreezer: byFreezer)]
@@ -272,7 +64,7 @@ struct StopStatusTests {
 
         enum Move: CaseIterable {
             case hold, decide, release, resume, foreignStop, foreignContinue, foreignFreeze, foreignThaw
-            case carryOut, lift, hint, lostHint, look, clear, object
+            case carryOut, lift, hint, lostHint, read, clear, object
         }
 
         private var status: StopStatus { StopStatus(phase: phase) }
@@ -290,7 +82,7 @@ struct StopStatusTests {
             if isLifting { return .lift }
             if isBeingChecked { return .clear }
             if isHinted { return .hint }
-            return StopStatus.next(phase, .observed(reading, sender: nil)).0 == phase ? nil : .look
+            return StopStatus.next(phase, .observed(reading, sender: nil)).0 == phase ? nil : .read
         }
 
         var isRight: Bool {
@@ -334,7 +126,7 @@ struct StopStatusTests {
                 guard isHinted else { return }
                 isHinted = false
                 handle(.observed(reading, sender: "x"))
-            case .look:
+            case .read:
                 handle(.observed(reading, sender: nil))
             case .clear:
                 guard isBeingChecked else { return }
@@ -397,18 +189,5 @@ struct StopStatusTests {
             case nil: break
             }
         }
-    }
-}
-
-extension StopStatus {
-    /// The daemon's stop is under way or complete.
-    fileprivate var isOurs: Bool { progress != nil || enforcement == .stopped }
-
-    fileprivate var progress: Progress? { phase.progress }
-
-    fileprivate func handling(_ event: Event) -> StopStatus {
-        var next = self
-        _ = next.handle(event, at: 0)
-        return next
     }
 }

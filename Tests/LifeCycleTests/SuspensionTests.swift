@@ -72,7 +72,7 @@ struct SuspensionTests {
         stage.pass(4 * Self.second)
         stage.stopBySomebody()
         stage.pass(60 * Self.second)
-        stage.take(.continued(stage.number))
+        stage.handle(.continued(stage.number))
         #expect(stage.state == .background)
         try stage.perform(.acknowledge(stage.number, serial: serial, by: Stage.delegate))
         #expect(stage.holds.isEmpty, "void")
@@ -113,7 +113,7 @@ struct SuspensionTests {
         try stage.minimize()
         stage.pass(10 * Self.second)
         #expect(stage.holds.isEmpty)
-        stage.take(.disconnected(":1.70"))
+        stage.handle(.disconnected(":1.70"))
         #expect(stage.application.tasks.map(\.name) == ["a"])
         #expect(stage.holds.isEmpty)
         try stage.perform(.endBackgroundTask(stage.number, task: 1))
@@ -134,7 +134,7 @@ struct SuspensionTests {
         stage.pass(20 * Self.second)
         stage.stopBySomebody()
         stage.pass(500 * Self.second)
-        stage.take(.continued(stage.number))
+        stage.handle(.continued(stage.number))
         #expect(stage.application.tasks.count == 1)
         stage.pass(9 * Self.second)
         #expect(stage.application.tasks.count == 1)
@@ -213,7 +213,7 @@ struct SuspensionTests {
                         try stage.perform(.resume(stage.number, holder: "uid:0"))
                         held.remove(.stranger)
                     case .stranger:
-                        if stage.application.isStopped { stage.take(.continued(stage.number)) }
+                        if stage.application.isStopped { stage.handle(.continued(stage.number)) }
                     }
                     stage.settle()
                     #expect(
@@ -239,12 +239,12 @@ struct SuspensionTests {
         try stage.perform(.suspend(stage.number, holder: "uid:1000"))
         stage.settle()
         for _ in 0..<5 {
-            stage.take(.continued(stage.number))
+            stage.handle(.continued(stage.number))
             #expect(stage.holds == [.request])
             stage.settle()
             #expect(stage.state == .suspended)
         }
-        stage.take(.continued(stage.number))
+        stage.handle(.continued(stage.number))
         #expect(stage.holds.isEmpty && stage.state == .background)
         #expect(stage.effects.contains(.notice(stage.number, .contested)))
         #expect(stage.effects.contains(.resume(stage.number)))
@@ -254,7 +254,7 @@ struct SuspensionTests {
     func contestedWhileStopping() throws {
         var stage = try Stage.launched()
         try stage.perform(.suspend(stage.number, holder: "uid:1000"))
-        stage.take(.contested(stage.number))
+        stage.handle(.contested(stage.number))
         #expect(stage.holds.isEmpty && stage.state == .background && !stage.application.isPending)
         #expect(stage.effects.contains(.notice(stage.number, .contested)))
         #expect(stage.effects.contains(.resume(stage.number)))
@@ -266,9 +266,9 @@ struct SuspensionTests {
         stage.finding = afterwards ? nil : .objection("a debugger is attached")
         stage.pass(5 * Self.second)
         if afterwards {
-            stage.take(.checked(stage.number, .clear(isStopped: true)))
-            stage.take(.stopCompleted(stage.number))
-            stage.take(.checked(stage.number, .objection("a debugger is attached")))
+            stage.handle(.checked(stage.number, .clear(isStopped: true)))
+            stage.handle(.stopCompleted(stage.number))
+            stage.handle(.checked(stage.number, .objection("a debugger is attached")))
         }
         #expect(stage.holds.isEmpty && !stage.application.isPending)
         #expect(stage.effects.contains(.stop(stage.number)) == afterwards)
@@ -280,7 +280,7 @@ struct SuspensionTests {
         #expect(stage.holds == [.policy])
         stage.settle()
         #expect(stage.state == .suspended)
-        stage.take(.objected(stage.number, "somebody waits for a file lock"))
+        stage.handle(.objected(stage.number, "somebody waits for a file lock"))
         #expect(
             stage.holds.isEmpty
                 && stage.effects.last == .notice(stage.number, .objection("somebody waits for a file lock")))
@@ -295,17 +295,17 @@ struct SuspensionTests {
         #expect(stage.effects.contains(.check(stage.number, isStopped: false)))
         #expect(!stage.effects.contains(.stop(stage.number)))
         // The completion of an earlier order.
-        stage.take(.stopCompleted(stage.number))
-        stage.take(.checked(stage.number, .clear(isStopped: true)))
-        stage.take(.stopCompleted(stage.number))
+        stage.handle(.stopCompleted(stage.number))
+        stage.handle(.checked(stage.number, .clear(isStopped: true)))
+        stage.handle(.stopCompleted(stage.number))
         #expect(stage.effects.contains(.stop(stage.number)))
         #expect(stage.effects.last == .check(stage.number, isStopped: true) && stage.state == .background)
         stage.forget()
         // Another process has continued it in the meantime.
-        stage.take(.checked(stage.number, .clear(isStopped: false)))
+        stage.handle(.checked(stage.number, .clear(isStopped: false)))
         #expect(stage.effects == [.stop(stage.number)])
-        stage.take(.stopCompleted(stage.number))
-        stage.take(.checked(stage.number, .clear(isStopped: true)))
+        stage.handle(.stopCompleted(stage.number))
+        stage.handle(.checked(stage.number, .clear(isStopped: true)))
         #expect(stage.state == .suspended && stage.holds == [.policy])
     }
 
@@ -315,14 +315,14 @@ struct SuspensionTests {
         stage.finding = nil
         stage.pass(5 * Self.second)
         if isStopped {
-            stage.take(.checked(stage.number, .clear(isStopped: true)))
-            stage.take(.stopCompleted(stage.number))
+            stage.handle(.checked(stage.number, .clear(isStopped: true)))
+            stage.handle(.stopCompleted(stage.number))
         }
         stage.forget()
         try stage.perform(.suspend(stage.number, holder: "uid:1000"))
         #expect(stage.effects.contains(.stop(stage.number)))
-        stage.take(.checked(stage.number, .objection("a debugger is attached")))
-        stage.take(.stopCompleted(stage.number))
+        stage.handle(.checked(stage.number, .objection("a debugger is attached")))
+        stage.handle(.stopCompleted(stage.number))
         #expect(stage.state == .suspended && stage.holds == [.policy, .request])
         #expect(!stage.effects.contains(.check(stage.number, isStopped: true)))
     }

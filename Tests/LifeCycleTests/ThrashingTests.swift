@@ -8,16 +8,7 @@ import Testing
 struct ThrashingTests {
     private static let critical: UInt64 = 50 << 20
     private static let cached: UInt64 = 100 << 20
-    /// A tenth of the cache within a second.
-    private static let much = Double(10 << 20)
     private static let second: Microseconds = 1_000_000
-
-    private static func sample(_ available: UInt64, own: UInt64? = nil) -> MemorySample {
-        MemorySample(
-            available: available, total: 1 << 30, swapTotal: 0,
-            files: FileCache(cached: cached, evicted: 0, reclaimed: 0, refaulted: 0),
-            front: own.map { FrontMemory(ApplicationNumber(1), cached: $0, refaulted: 0, waited: 0) })
-    }
 
     // MARK: The machine
 
@@ -137,13 +128,13 @@ struct ThrashingTests {
         #expect(desk.reclaimed.isEmpty)
         // The page-outs freed memory: only later evictions count.
         var helped = desk
-        for number in held { helped.take(.pagedOut(number, bytes: 2 << 20)) }
+        for number in held { helped.handle(.pagedOut(number, bytes: 2 << 20)) }
         helped.churn?.evicting = 0
         helped.pass(5 * Self.second)
         #expect(helped.reclaimed.isEmpty)
         // The page-outs freed nothing.
         var vain = desk
-        for number in held { vain.take(.pagedOut(number)) }
+        for number in held { vain.handle(.pagedOut(number)) }
         #expect(vain.reclaimed == [held[0]])
         // The page-outs hang.
         desk.pass(300_000)

@@ -22,7 +22,7 @@ struct TimeChangeTests {
         var stage = try Stage.launched()
         try stage.bring(to: state)
         stage.forget()
-        stage.take(.timeChanged(change))
+        stage.handle(.timeChanged(change))
         #expect(told(stage, .delegate) == [change] && told(stage, .subscribers) == [change])
         #expect(stage.words(.delegate) == ["SignificantTimeChange"])
     }
@@ -34,7 +34,7 @@ struct TimeChangeTests {
         try stage.bring(to: .suspended)
         stage.forget()
         for change in [TimeChange.midnight, .clockSet, .midnight, .timeZone] {
-            stage.take(.timeChanged(change))
+            stage.handle(.timeChanged(change))
         }
         #expect(told(stage, .delegate) == [])
         #expect(told(stage, .subscribers) == [.midnight, .clockSet, .midnight, .timeZone])
@@ -44,7 +44,7 @@ struct TimeChangeTests {
         _ = try next.restore(record)
         #expect(next.record(of: stage.number) == record)
         stage.forget()
-        stage.take(.continued(stage.number))
+        stage.handle(.continued(stage.number))
         #expect(told(stage, .delegate) == [.timeZone])
     }
 
@@ -53,7 +53,7 @@ struct TimeChangeTests {
         var stage = Stage()
         try stage.register()
         stage.forget()
-        stage.take(.timeChanged(.midnight))
+        stage.handle(.timeChanged(.midnight))
         #expect(stage.effects == [])
     }
 }

@@ -46,7 +46,7 @@ struct ToggleTests {
     @Test("a Resume ends the hold, a demand does not")
     func resumed() throws {
         var stage = try toggled()
-        stage.take(.needed(stage.number, "call by pid 7"))
+        stage.handle(.needed(stage.number, "call by pid 7"))
         stage.settle()
         #expect(stage.state == .suspended)
         try stage.perform(.resume(stage.number, holder: "uid:1000"))

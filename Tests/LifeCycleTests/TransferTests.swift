@@ -21,11 +21,11 @@ struct TransferTests {
         var stage = try Stage.launched(suspension: .automatic, settings)
         try stage.minimize()
         stage.now += 1_000_000
-        stage.take(.timePassed)
-        stage.take(.stopCompleted(stage.number))
+        stage.handle(.timePassed)
+        stage.handle(.stopCompleted(stage.number))
         #expect(stage.state == .suspended)
         try stage.perform(.deliver(stage.number, [end("7")], "transfer"))
-        stage.take(.resumeCompleted(stage.number, StopReading(signal: .none)))
+        stage.handle(.resumeCompleted(stage.number, StopReading(signal: .none)))
         #expect(stage.state == .background)
         #expect(told(stage) == 1)
         #expect(stage.application.tasks.map(\.name) == ["transfer 7"])
@@ -53,10 +53,10 @@ struct TransferTests {
         var stage = try Stage.launched(suspension: .automatic)
         try stage.minimize()
         try stage.perform(.deliver(stage.number, [end("7")], "transfer"))
-        stage.take(.disconnected(Stage.delegate))
+        stage.handle(.disconnected(Stage.delegate))
         #expect(stage.application.tasks.count == 1)
         stage.now = stage.application.tasks[0].deadline
-        stage.take(.timePassed)
+        stage.handle(.timePassed)
         #expect(stage.application.tasks == [])
     }
 

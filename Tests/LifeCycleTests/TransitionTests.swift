@@ -66,7 +66,7 @@ struct TransitionTests {
         if from == .suspended && to != .suspended {
             try stage.bring(to: to)
             #expect(stage.words(.all).isEmpty, "a stop by somebody else outlasts what windows do")
-            stage.take(.continued(stage.number))
+            stage.handle(.continued(stage.number))
         } else {
             try stage.bring(to: to)
         }
@@ -99,7 +99,7 @@ struct TransitionTests {
         var stage = try Stage.launched()
         try stage.bring(to: from)
         stage.forget()
-        stage.take(.exited(stage.process, .crashed))
+        stage.handle(.exited(stage.process, .crashed))
         #expect(stage.words(.subscribers) == [Edge(from, .notRunning).description])
         #expect(stage.words(.delegate) == [Edge(Application.asAnnounced(from), .notRunning).description])
         #expect(stage.effects.contains(.removed(stage.number, .crashed)))

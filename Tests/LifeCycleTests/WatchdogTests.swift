@@ -66,7 +66,7 @@ struct WatchdogTests {
         #expect(told(stage) == [.launch])
         #expect(isKilled(stage))
         #expect(stage.state == .notRunning)
-        stage.take(.exited(stage.process, .killed, status: 9))
+        stage.handle(.exited(stage.process, .killed, status: 9))
         // It would hang again with the saved state that it hung with.
         #expect(
             stage.effects.contains(
@@ -82,7 +82,7 @@ struct WatchdogTests {
         try stage.register()
         stage.pass(20 * Self.second)
         stage.forget()
-        stage.take(.spared(stage.number, "a debugger is attached"))
+        stage.handle(.spared(stage.number, "a debugger is attached"))
         stage.pass(3_600 * Self.second)
         #expect(!isKilled(stage))
         #expect(!stage.application.isTerminating)
@@ -138,7 +138,7 @@ struct WatchdogTests {
         #expect(told(stage) == [.background])
         #expect(isKilled(stage))
         #expect(stage.holds.isEmpty)
-        stage.take(.exited(stage.process, .killed))
+        stage.handle(.exited(stage.process, .killed))
         #expect(stage.effects.contains(.removed(stage.number, .unresponsive)))
     }
 
@@ -182,7 +182,7 @@ struct WatchdogTests {
         stage.pass(5 * Self.second)
         #expect(told(stage) == [.termination])
         #expect(stage.effects.contains(.kill(stage.number)))
-        stage.take(.exited(stage.process, .killed))
+        stage.handle(.exited(stage.process, .killed))
         #expect(stage.effects.contains(.removed(stage.number, .terminated)))
     }
 
@@ -195,7 +195,7 @@ struct WatchdogTests {
 
         var left = Stage(terminating())
         try left.register()
-        left.take(.disconnected(Stage.delegate))
+        left.handle(.disconnected(Stage.delegate))
         left.pass(20 * Self.second)
         #expect(told(left) == [])
         #expect(left.state == .background)

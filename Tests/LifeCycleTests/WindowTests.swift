@@ -91,9 +91,9 @@ struct WindowTests {
                 [Desk.report(1, mine, focused: true), Desk.report(2, theirs, focused: true)], root))
         #expect(desk.states(a, b) == [.active, .active], "each session has a focus of its own")
         #expect(desk.machine.focusedApplication(in: .user(0)) == nil)
-        desk.take(.session(other, inFront: false))
+        desk.handle(.session(other, inFront: false))
         #expect(desk.states(a, b) == [.active, .background])
-        desk.take(.session(other, inFront: true))
+        desk.handle(.session(other, inFront: true))
         #expect(desk.states(a, b) == [.active, .active])
 
         // A number that is used for a window in another session.
@@ -106,7 +106,7 @@ struct WindowTests {
         #expect(desk.states(a, b) == [.background, .inactive])
 
         try desk.perform(.setSession(other, root))
-        desk.take(.session(other, inFront: false))
+        desk.handle(.session(other, inFront: false))
         try desk.update(1, mine, focused: true, by: root)
         #expect(desk.machine.focusedApplication(in: other) == a)
         #expect(desk.states(a, b) == [.background, .background])
@@ -217,7 +217,7 @@ struct WindowTests {
         try desk.update(2, other)
         #expect(desk.forgotten == [process.lineage[0]], "its only window is another process's now")
         desk.forget()
-        desk.take(.exited(other.lineage[0], .exited))
+        desk.handle(.exited(other.lineage[0], .exited))
         #expect(desk.forgotten == [other.lineage[0]])
     }
 

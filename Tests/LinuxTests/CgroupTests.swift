@@ -13,19 +13,6 @@ struct CgroupNameTests {
         try #require(Cgroup(path: path, in: Self.hierarchy))
     }
 
-    @Test("the application's unit is the outermost one below its user's manager")
-    func applicationUnit() throws {
-        let base = "/user.slice/user-7.slice/user@7.service/app.slice"
-        let deep = try cgroup(base + "/app-x.scope/app-inner.scope/main")
-        #expect(deep.applicationUnit?.path == base + "/app-x.scope")
-        #expect(try cgroup(base + "/x.service/app-y.scope").applicationUnit?.path == base + "/x.service")
-        #expect(try cgroup("/user.slice/user-7.slice/user@7.service/init.scope").applicationUnit == nil)
-        #expect(try cgroup("/system.slice/x.service").applicationUnit == nil)
-        #expect(
-            try cgroup("/system.slice/docker-1.scope" + base + "/x.scope").applicationUnit?.name == "x.scope")
-        #expect(try cgroup("/user.slice/snap.a.b-1.scope").applicationUnit?.name == "snap.a.b-1.scope")
-    }
-
     @Test(
         "events are parsed",
         arguments: [

@@ -20,15 +20,6 @@ struct LockTraceTests {
         return false
     }
 
-    /// Whether no hint arrives while `body` runs, once in five minutes: other processes on the machine wait too.
-    private func isSilent(_ trace: LockTrace, _ body: () throws -> Void) rethrows -> Bool {
-        try eventually {
-            _ = trace.drain()
-            try body()
-            return !trace.drain()
-        }
-    }
-
     static let flock = "fcntl.flock(f, fcntl.LOCK_EX)"
     static let posix = "fcntl.lockf(f, fcntl.LOCK_EX)"
     static let ofd = "fcntl.fcntl(f, 38, whole)"

@@ -97,7 +97,7 @@ struct FuzzTests {
     func noise() {
         let seed = UInt64.random(in: .min ... .max)
         print("seed of the noise: \(seed)")
-        var random = SplitMix(state: seed)
+        var random = Generator(seed: seed)
         let base = Array(ParserTests.line.utf8)
         var read = 0
         for _ in 0..<20_000 {
@@ -144,19 +144,4 @@ struct FuzzTests {
         }
         #expect(read > 100, "seed \(seed)")
     }
-}
-
-/// A small generator whose seed determines the whole run (SplitMix64).
-struct SplitMix: RandomNumberGenerator {
-    var state: UInt64
-
-    mutating func next() -> UInt64 {
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var mixed = state
-        mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
-        mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
-        return mixed ^ (mixed >> 31)
-    }
-
-    mutating func byte() -> UInt8 { UInt8(truncatingIfNeeded: next()) }
 }

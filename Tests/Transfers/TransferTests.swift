@@ -187,29 +187,6 @@ struct TransferTests {
         #expect(try desk.text(.error, lost).hasPrefix("network: "))
     }
 
-    @Test("it goes on after it was killed, and after it was asked to end, from where it was")
-    func killed() throws {
-        let desk = try Desk()
-        let size = 4 << 20
-        let url = desk.server.url("slow", "size=\(size)&seed=3&fault=slow")
-        let path = try desk.begin(url, [(.target, .string("\(desk.files)/slow"))])
-        func received() throws -> UInt64 {
-            guard case .uint64(let bytes) = try desk.value(.received, path) else { return 0 }
-            return bytes
-        }
-        for signal in [SIGKILL, SIGTERM] {
-            let before = try received()
-            #expect(try eventually { try received() > before })
-            try desk.kill(signal)
-            try desk.start()
-            #expect(try eventually { try received() >= before })
-        }
-        try desk.wait(path, for: .finished)
-        let found = try Data(contentsOf: URL(fileURLWithPath: "\(desk.files)/slow"))
-        let content = try desk.server.content("slow-whole", seed: 3, size: size)
-        #expect(found == content)
-    }
-
     @Test("only the rest is requested after it was asked to end, and after an interruption and a crash")
     func rest() throws {
         let size = 4 << 20

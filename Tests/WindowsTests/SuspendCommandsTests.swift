@@ -98,16 +98,4 @@ struct SuspendCommandsTests {
         #expect(scene.commands.isAtRest)
         #expect(scene.lines == ["S", "R", "S", "R", "S"])
     }
-
-    private static func isZombie(_ pid: Int32) -> Bool {
-        (try? String(contentsOfFile: "/proc/\(pid)/stat", encoding: .utf8))?.contains(") Z ") != false
-    }
-
-    /// Shells that this process started and has not reaped.
-    private static func children(_ scene: Scene) throws -> [Int32] {
-        try Proc().processes().filter { pid in
-            (try? Proc().stat(pid))?.parent == getpid()
-                && (try? TextFile.read("/proc/\(pid)/cmdline"))?.contains(scene.log) != false
-        }
-    }
 }

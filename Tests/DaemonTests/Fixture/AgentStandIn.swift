@@ -38,7 +38,6 @@ final class AgentStandIn {
     private(set) var proceeded: [UInt64] = []
     private(set) var cancelled: [UInt64] = []
     private var slots: [Slot] = []
-    private var calls: [Slot] = []
 
     /// - Parameter roles: the calls with which it registers.
     init(_ client: Client, _ roles: [ManagerMethod] = [.registerLauncher, .registerPresenter]) throws {

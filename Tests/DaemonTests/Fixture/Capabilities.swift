@@ -1,20 +1,8 @@
 import Foundation
 import TestSupport
 
-/// The capabilities of this process: capabilities(7).
+/// Sets of capabilities, see capabilities(7).
 enum Capabilities {
-    enum Number: UInt64 {
-        case sysResource = 24
-    }
-
-    static func has(_ capability: Number) -> Bool {
-        guard let status = try? String(contentsOfFile: "/proc/self/status", encoding: .utf8),
-            let line = status.split(separator: "\n").first(where: { $0.hasPrefix("CapEff:") }),
-            let mask = UInt64(line.dropFirst(7).trimmingCharacters(in: .whitespaces), radix: 16)
-        else { return false }
-        return mask & (1 << capability.rawValue) != 0
-    }
-
     /// What systemd/appstated.service leaves the daemon, as setpriv(1) names it.
     static func ofUnit() throws -> Set<String> {
         let unit = try String(

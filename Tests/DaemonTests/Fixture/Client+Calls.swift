@@ -115,13 +115,6 @@ extension Client {
         return removal()?.arguments.last ?? ""
     }
 
-    /// Waits until the grace period of an application in the background is over, or there is none.
-    func waitForTheGrace(of path: String) throws {
-        try wait("the end of the grace period") {
-            try explain(path)["suspension-deadline"] == .uint64(.never)
-        }
-    }
-
     /// Waits for a signal of the application's interface.
     func wait(for path: String, toSay member: String) throws {
         try wait("\(member) of \(path)") { signals(of: path).contains { $0.member == member } }

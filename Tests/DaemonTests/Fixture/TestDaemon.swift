@@ -127,25 +127,6 @@ final class TestDaemon {
 
     func waitForStart() throws { try ready.wait(for: "READY=1", from: process) }
 
-    /// Changes the record of an application that a daemon has left.
-    ///
-    /// - Parameter change: the new text of each line, written `key=field field`; nil: the line is removed.
-    func rewrite(_ path: String, _ change: (String) -> String?) throws {
-        let file = runtimeDirectory + "/applications/" + (path.split(separator: "/").last ?? "")
-        var record = RecordFile.read(try WholeFile.read(file)).record
-        record.lines = record.lines.flatMap { line -> [Record.Line] in
-            let old = line.key + "=" + line.fields.joined(separator: " ")
-            guard let new = change(old) else { return [] }
-            if new == old { return [line] }
-            return new.split(separator: "\n").map { line in
-                let parts = line.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
-                return Record.Line(
-                    String(parts[0]), parts[1].split(separator: " ").map(String.init))
-            }
-        }
-        try WholeFile.write(RecordFile.bytes(record), to: file)
-    }
-
     /// The configuration file that `SIGHUP` and `ReloadConfig` read again.
     var configurationFile: String { Self.configurationFile(on: bus) }
 
