@@ -122,17 +122,17 @@ extension Grace {
 }
 
 extension Application {
-    mutating func grace(_ event: Grace.Event, _ settings: Settings, at now: Microseconds) {
+    mutating func grace(_ event: Grace.Event, _ step: Step) {
         if suspension == .automatic, !isTerminating {
-            grace.handle(event, span: ownGrace(settings.backgroundGrace), at: now)
+            grace.handle(event, span: ownGrace(step.settings), at: step.now)
         } else {
             grace = .none
         }
     }
 
-    /// Its grace period; `common` is the default of all applications. nil: it does not end.
-    func ownGrace(_ common: Microseconds?) -> Microseconds? {
-        guard let own = rule?.backgroundGrace else { return common }
+    /// The length of its grace period; nil: it does not end.
+    func ownGrace(_ settings: Settings) -> Microseconds? {
+        guard let own = rule?.backgroundGrace else { return settings.backgroundGrace }
         return own == .never ? nil : own
     }
 
