@@ -121,29 +121,6 @@ extension Grace {
     }
 }
 
-extension Application {
-    mutating func grace(_ event: Grace.Event, _ step: Step) {
-        if suspension == .automatic, !isTerminating {
-            grace.handle(event, span: ownGrace(step.settings), at: step.now)
-        } else {
-            grace = .none
-        }
-    }
-
-    /// The length of its grace period; nil: it does not end.
-    func ownGrace(_ settings: Settings) -> Microseconds? {
-        guard let own = rule?.backgroundGrace else { return settings.backgroundGrace }
-        return own == .never ? nil : own
-    }
-
-    var isDemanded: Bool {
-        if case .demanded = grace { true } else { false }
-    }
-
-    /// CLOCK_MONOTONIC of the end of the grace period; nil if none is running.
-    public var graceDeadline: Microseconds? { grace.deadline }
-}
-
 /// Whether a program waits for an application that was needed.
 struct Answering: Equatable, Sendable {
     /// CLOCK_MONOTONIC. Further demands do not put it off while the application runs because of this one: whoever calls it
@@ -155,7 +132,9 @@ struct Answering: Equatable, Sendable {
     /// It was resumed for nothing but an answer: no grace period follows.
     var isAll: Bool
 
-    var end: Microseconds { since.advanced(saturatingBy: Application.mostAnswering) }
+    static let longest: Microseconds = 30_000_000
+
+    var end: Microseconds { since.advanced(saturatingBy: Self.longest) }
 
     var fields: [String] { [String(since), isFast.digit, isAll.digit] }
 
@@ -171,39 +150,4 @@ struct Answering: Equatable, Sendable {
         else { return nil }
         self.init(since: since, isFast: isFast, isAll: isAll)
     }
-}
-
-extension Application {
-    /// Remembers the demand and its time.
-    mutating func need(_ why: String, _ need: Need, at now: Microseconds) {
-        demand = why
-        // It may be about to run because of an earlier demand.
-        let resumes = isStopped && !isDemanded
-        demands.add(why, resumes: resumes, at: now)
-        var next = answering ?? Answering(since: now, isFast: true)
-        if resumes {
-            next = Answering(since: now, isFast: true, isAll: true)
-        } else if now >= next.end {
-            let isFast = now >= next.end.advanced(saturatingBy: Self.mostAnswering)
-            next = Answering(since: now, isFast: isFast)
-        }
-        if need != .answer { next.isAll = false }
-        answering = next
-    }
-
-    /// It was resumed for nothing but an answer, and may still be working on it.
-    public func isAnsweringOnly(at now: Microseconds) -> Bool {
-        isAnswering(at: now) && answering?.isAll == true
-    }
-
-    /// Whether it may still be working on the request for which it was needed: opening a file may take longer
-    /// than the grace period. While it computes, policy does not suspend it, but for 30 s at most, because
-    /// some applications always compute.
-    public func isAnswering(at now: Microseconds) -> Bool { answering.map { now < $0.end } ?? false }
-
-    static let mostAnswering: Microseconds = 30_000_000
-
-    /// A program waits for it. It gets processor and disk time like a visible application, so that a
-    /// foreground program does not have to wait for a slowed application.
-    public var isServing: Bool { answering?.isFast == true }
 }

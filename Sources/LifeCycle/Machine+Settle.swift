@@ -63,7 +63,7 @@ extension Machine {
             }
         }
         guard isHeld || application.grace != .none else { return }
-        let toEnd = settings.terminateGrace ?? Application.mostAnswering
+        let toEnd = settings.terminateGrace ?? Answering.longest
         let isNew = application.demands.isNew(why, at: step.now)
         updateAnnouncing(number, .demand) {
             $0.need(why, need, at: $1.now)
