@@ -4,7 +4,8 @@ import AppStateContract
 extension Application {
     mutating func grace(_ event: Grace.Event, _ step: Step) {
         if suspension == .automatic, !isTerminating {
-            grace.handle(event, span: ownGrace(step.settings), at: step.now)
+            grace.handle(
+                event, span: ownGrace(step.settings), isEligible: isEligible, at: step.now)
         } else {
             grace = .none
         }

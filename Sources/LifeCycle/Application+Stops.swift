@@ -27,11 +27,8 @@ extension Application {
         isObjected = true
         holds.removeAll(where: \.reason.isDecision)
         if holds.isEmpty { order(.stopAbandoned, &step) }
-        if isAnsweringOnly(at: step.now) {
-            grace(.answers(within: Demands.leastAnswer, isEligible: isEligible), step)
-        } else {
-            grace(.again(atLeast: Grace.leastRetry, isEligible: isEligible), step)
-        }
+        let isBrief = isAnsweringOnly(at: step.now)
+        grace(isBrief ? .answers(within: Demands.leastAnswer) : .again(atLeast: Grace.leastRetry), step)
     }
 
     mutating func apply(_ settings: Settings) {

@@ -21,16 +21,18 @@ enum Grace: Equatable, Sendable {
         /// The user has changed its length.
         case changed
         /// It is needed, or something prevented its suspension: policy tries again, but not before this time has passed.
-        case again(atLeast: Microseconds, isEligible: Bool)
+        case again(atLeast: Microseconds)
         /// It is needed for an answer: policy tries again after this time, but not before the end of a longer period.
-        case answers(within: Microseconds, isEligible: Bool)
+        case answers(within: Microseconds)
         case acknowledged(UInt64)
         /// The delegate that was to acknowledge is gone. Another one need not.
         case delegateLeft
     }
 
-    /// - Parameter span: its length; nil: it does not end.
-    mutating func handle(_ event: Event, span: Microseconds?, at now: Microseconds) {
+    /// - Parameters:
+    ///   - span: its length; nil: it does not end.
+    ///   - isEligible: the application is in a state in which policy suspends it.
+    mutating func handle(_ event: Event, span: Microseconds?, isEligible: Bool, at now: Microseconds) {
         func running(
             _ serial: UInt64? = nil, atLeast least: Microseconds? = nil, floor: Microseconds = 0
         ) -> Grace {
@@ -56,23 +58,23 @@ enum Grace: Equatable, Sendable {
             self = running()
 
         // An acknowledgement that is still awaited ends it, too.
-        case (.running(let serial, _, let floor), .again(let least, _)):
+        case (.running(let serial, _, let floor), .again(let least)):
             self = running(serial, floor: max(floor, now.advanced(saturatingBy: least)))
-        case (_, .again(let least, isEligible: true)):
+        case (_, .again(let least)) where isEligible:
             self = running(floor: now.advanced(saturatingBy: least))
-        case (_, .again(let least, isEligible: false)):
+        case (_, .again(let least)):
             self = .demanded(floor: now.advanced(saturatingBy: least))
 
-        case (.running(let serial, let former, let floor), .answers(let span, _)):
+        case (.running(let serial, let former, let floor), .answers(let span)):
             guard let left = former.remaining(at: now), left < span else { break }
             let end = now.advanced(saturatingBy: span)
             self = .running(serial: serial, Countdown(span, from: now), floor: max(floor, end))
-        case (.demanded(let floor, let isBrief), .answers(let span, _)):
+        case (.demanded(let floor, let isBrief), .answers(let span)):
             self = .demanded(floor: max(floor, now.advanced(saturatingBy: span)), isBrief: isBrief)
-        case (_, .answers(let span, isEligible: true)):
+        case (_, .answers(let span)) where isEligible:
             let end = now.advanced(saturatingBy: span)
             self = .running(serial: nil, Countdown(span, from: now), floor: end)
-        case (_, .answers(let span, isEligible: false)):
+        case (_, .answers(let span)):
             self = .demanded(floor: now.advanced(saturatingBy: span), isBrief: true)
 
         case (.running(let awaited?, _, _), .acknowledged(let serial)) where awaited == serial:

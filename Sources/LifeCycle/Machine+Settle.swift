@@ -70,11 +70,9 @@ extension Machine {
             $0.holds = []
             let event: Grace.Event =
                 switch need {
-                case .answer:
-                    .answers(
-                        within: isNew ? Demands.firstAnswer : Demands.leastAnswer, isEligible: $0.isEligible)
-                case .act: .again(atLeast: Grace.leastRetry, isEligible: $0.isEligible)
-                case .end: .again(atLeast: max(Grace.leastRetry, toEnd), isEligible: $0.isEligible)
+                case .answer: .answers(within: isNew ? Demands.firstAnswer : Demands.leastAnswer)
+                case .act: .again(atLeast: Grace.leastRetry)
+                case .end: .again(atLeast: max(Grace.leastRetry, toEnd))
                 }
             $0.grace(event, $1)
         }
