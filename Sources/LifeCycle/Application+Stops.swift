@@ -22,16 +22,13 @@ extension Application {
     }
 
     /// Something prevented a stop by policy. Policy tries again after a grace period.
-    mutating func abandonStop(because why: String, _ settings: Settings, _ step: inout Step) {
+    mutating func abandonStop(because why: String, _ step: inout Step) {
         objection = why
         isObjected = true
         holds.removeAll(where: \.reason.isDecision)
         if holds.isEmpty { order(.stopAbandoned, &step) }
-        if isAnsweringOnly(at: step.now) {
-            grace(.answers(within: Demands.leastAnswer, isEligible: isEligible), settings, at: step.now)
-        } else {
-            grace(.again(atLeast: Grace.leastRetry, isEligible: isEligible), settings, at: step.now)
-        }
+        let isBrief = isAnsweringOnly(at: step.now)
+        grace(isBrief ? .answers(within: Demands.leastAnswer) : .again(atLeast: Grace.leastRetry), step)
     }
 
     mutating func apply(_ settings: Settings) {

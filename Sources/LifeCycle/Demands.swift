@@ -78,20 +78,3 @@ public struct Demands: Equatable, Sendable {
         }
     }
 }
-
-extension Application {
-    /// It does not run, or not longer, for this demand: it has done so often.
-    func isEnough(of what: String, at now: Microseconds) -> Bool {
-        if state == .suspended, isStopped {
-            return now < stateSince.advanced(saturatingBy: demands.pause(before: what, at: now))
-        }
-        let served = answering?.since.advanced(saturatingBy: Demands.firstAnswer) ?? 0
-        return demands.isWornOut(what, at: now) && now >= served
-    }
-
-    /// When it is resumed for a demand that was postponed; nil: there is none.
-    var postponedDemand: Microseconds? {
-        guard state == .suspended, isHeldByDecision, let what = demands.postponed else { return nil }
-        return stateSince.advanced(saturatingBy: demands.pause(before: what, at: stateSince))
-    }
-}

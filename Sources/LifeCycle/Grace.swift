@@ -21,16 +21,18 @@ enum Grace: Equatable, Sendable {
         /// The user has changed its length.
         case changed
         /// It is needed, or something prevented its suspension: policy tries again, but not before this time has passed.
-        case again(atLeast: Microseconds, isEligible: Bool)
+        case again(atLeast: Microseconds)
         /// It is needed for an answer: policy tries again after this time, but not before the end of a longer period.
-        case answers(within: Microseconds, isEligible: Bool)
+        case answers(within: Microseconds)
         case acknowledged(UInt64)
         /// The delegate that was to acknowledge is gone. Another one need not.
         case delegateLeft
     }
 
-    /// - Parameter span: its length; nil: it does not end.
-    mutating func handle(_ event: Event, span: Microseconds?, at now: Microseconds) {
+    /// - Parameters:
+    ///   - span: its length; nil: it does not end.
+    ///   - isEligible: the application is in a state in which policy suspends it.
+    mutating func handle(_ event: Event, span: Microseconds?, isEligible: Bool, at now: Microseconds) {
         func running(
             _ serial: UInt64? = nil, atLeast least: Microseconds? = nil, floor: Microseconds = 0
         ) -> Grace {
@@ -56,23 +58,23 @@ enum Grace: Equatable, Sendable {
             self = running()
 
         // An acknowledgement that is still awaited ends it, too.
-        case (.running(let serial, _, let floor), .again(let least, _)):
+        case (.running(let serial, _, let floor), .again(let least)):
             self = running(serial, floor: max(floor, now.advanced(saturatingBy: least)))
-        case (_, .again(let least, isEligible: true)):
+        case (_, .again(let least)) where isEligible:
             self = running(floor: now.advanced(saturatingBy: least))
-        case (_, .again(let least, isEligible: false)):
+        case (_, .again(let least)):
             self = .demanded(floor: now.advanced(saturatingBy: least))
 
-        case (.running(let serial, let former, let floor), .answers(let span, _)):
+        case (.running(let serial, let former, let floor), .answers(let span)):
             guard let left = former.remaining(at: now), left < span else { break }
             let end = now.advanced(saturatingBy: span)
             self = .running(serial: serial, Countdown(span, from: now), floor: max(floor, end))
-        case (.demanded(let floor, let isBrief), .answers(let span, _)):
+        case (.demanded(let floor, let isBrief), .answers(let span)):
             self = .demanded(floor: max(floor, now.advanced(saturatingBy: span)), isBrief: isBrief)
-        case (_, .answers(let span, isEligible: true)):
+        case (_, .answers(let span)) where isEligible:
             let end = now.advanced(saturatingBy: span)
             self = .running(serial: nil, Countdown(span, from: now), floor: end)
-        case (_, .answers(let span, isEligible: false)):
+        case (_, .answers(let span)):
             self = .demanded(floor: now.advanced(saturatingBy: span), isBrief: true)
 
         case (.running(let awaited?, _, _), .acknowledged(let serial)) where awaited == serial:
@@ -121,29 +123,6 @@ extension Grace {
     }
 }
 
-extension Application {
-    mutating func grace(_ event: Grace.Event, _ settings: Settings, at now: Microseconds) {
-        if suspension == .automatic, !isTerminating {
-            grace.handle(event, span: ownGrace(settings.backgroundGrace), at: now)
-        } else {
-            grace = .none
-        }
-    }
-
-    /// Its grace period; `common` is the default of all applications. nil: it does not end.
-    func ownGrace(_ common: Microseconds?) -> Microseconds? {
-        guard let own = rule?.backgroundGrace else { return common }
-        return own == .never ? nil : own
-    }
-
-    var isDemanded: Bool {
-        if case .demanded = grace { true } else { false }
-    }
-
-    /// CLOCK_MONOTONIC of the end of the grace period; nil if none is running.
-    public var graceDeadline: Microseconds? { grace.deadline }
-}
-
 /// Whether a program waits for an application that was needed.
 struct Answering: Equatable, Sendable {
     /// CLOCK_MONOTONIC. Further demands do not put it off while the application runs because of this one: whoever calls it
@@ -155,7 +134,9 @@ struct Answering: Equatable, Sendable {
     /// It was resumed for nothing but an answer: no grace period follows.
     var isAll: Bool
 
-    var end: Microseconds { since.advanced(saturatingBy: Application.mostAnswering) }
+    static let longest: Microseconds = 30_000_000
+
+    var end: Microseconds { since.advanced(saturatingBy: Self.longest) }
 
     var fields: [String] { [String(since), isFast.digit, isAll.digit] }
 
@@ -171,39 +152,4 @@ struct Answering: Equatable, Sendable {
         else { return nil }
         self.init(since: since, isFast: isFast, isAll: isAll)
     }
-}
-
-extension Application {
-    /// Remembers the demand and its time.
-    mutating func need(_ why: String, _ need: Need, at now: Microseconds) {
-        demand = why
-        // It may be about to run because of an earlier demand.
-        let resumes = isStopped && !isDemanded
-        demands.add(why, resumes: resumes, at: now)
-        var next = answering ?? Answering(since: now, isFast: true)
-        if resumes {
-            next = Answering(since: now, isFast: true, isAll: true)
-        } else if now >= next.end {
-            let isFast = now >= next.end.advanced(saturatingBy: Self.mostAnswering)
-            next = Answering(since: now, isFast: isFast)
-        }
-        if need != .answer { next.isAll = false }
-        answering = next
-    }
-
-    /// It was resumed for nothing but an answer, and may still be working on it.
-    public func isAnsweringOnly(at now: Microseconds) -> Bool {
-        isAnswering(at: now) && answering?.isAll == true
-    }
-
-    /// Whether it may still be working on the request for which it was needed: opening a file may take longer
-    /// than the grace period. While it computes, policy does not suspend it, but for 30 s at most, because
-    /// some applications always compute.
-    public func isAnswering(at now: Microseconds) -> Bool { answering.map { now < $0.end } ?? false }
-
-    static let mostAnswering: Microseconds = 30_000_000
-
-    /// A program waits for it. It gets processor and disk time like a visible application, so that a
-    /// foreground program does not have to wait for a slowed application.
-    public var isServing: Bool { answering?.isFast == true }
 }

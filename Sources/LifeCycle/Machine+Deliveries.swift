@@ -27,9 +27,8 @@ extension Machine {
         }
         if announcements.contains(where: \.isTransfer) { try checkTaskRoom(of: application.user) }
         if !application.isLaunching { needed(number, why) }
-        let limit = backgroundTaskLimit
         updateAnnouncing(number, .demand) {
-            for announcement in announcements { $0.deliver(announcement, limit, &$1) }
+            for announcement in announcements { $0.deliver(announcement, &$1) }
         }
     }
 
@@ -62,16 +61,16 @@ extension Application {
     /// Sends its delegate what another process has for it. A scheduled launch and the end of a transfer come with a
     /// background task. That of a transfer belongs to no connection: it lasts until the delegate says that it is done
     /// with it.
-    mutating func deliver(_ delivery: Announcement, _ limit: BackgroundTask.Limit, _ step: inout Step) {
+    mutating func deliver(_ delivery: Announcement, _ step: inout Step) {
         var payload = delivery.payload
         switch payload {
         case .scheduled(let name, _):
             let title = name.isEmpty ? "scheduled launch" : "scheduled launch \(name)"
-            payload = .scheduled(name, task: addTask(title, of: delegate, limit, at: step.now))
+            payload = .scheduled(name, task: addTask(title, of: delegate, step))
         case .transfer(let id, _):
             if transfers.count == Self.transferLimit { transfers.removeFirst() }
             transfers.append(id)
-            _ = addTask(Self.taskName(ofTransfer: id), of: nil, limit, at: step.now)
+            _ = addTask(Self.taskName(ofTransfer: id), of: nil, step)
         default: break
         }
         announce(delivery.signal, with: payload, &step)

@@ -19,16 +19,15 @@ extension Machine {
         _ application: Application, _ registration: Registration
     ) throws(Refusal) -> ApplicationNumber {
         let number = application.number
-        let settings = settings
         let former = application.delegate
         let delegate = registration.delegate
-        update(number, .launch) {
+        updateAnnouncing(number, .launch) {
             $0.registrant = .itself
             $0.unresponsive = nil
             $0.requestedSuspension = registration.suspension ?? .automatic
             $0.requestedReclaimable = registration.reclaimable
             $0.requestedModes = registration.backgroundModes
-            $0.apply(settings)
+            $0.apply($1.settings)
             // Without a delegate nothing will report that it has launched.
             if former == nil, delegate == nil { $0.launch = nil }
         }
@@ -40,8 +39,8 @@ extension Machine {
         let suspends = policySuspends(application)
         updateAnnouncing(number, .launch) {
             $0.delegate = delegate
-            if $0.isLaunching { $0.launch = Countdown(settings.launchTimeout, from: $1.now) }
-            $0.joinLaunch(settings, isSuspended: suspends, &$1)
+            if $0.isLaunching { $0.launch = Countdown($1.settings.launchTimeout, from: $1.now) }
+            $0.joinLaunch(isSuspended: suspends, &$1)
         }
         return number
     }
@@ -65,7 +64,7 @@ extension Application {
     /// if the application has launched already, of the path to its current state.
     ///
     /// - Parameter isSuspended: whether policy suspends it once its grace period is over.
-    fileprivate mutating func joinLaunch(_ settings: Settings, isSuspended: Bool, _ step: inout Step) {
+    fileprivate mutating func joinLaunch(isSuspended: Bool, _ step: inout Step) {
         announcedState = .notRunning
         let edges = announcedState.walk(to: Self.asAnnounced(state))
         let launch = [Announcement(.willFinishLaunching), Announcement(.didFinishLaunching)]
@@ -90,7 +89,7 @@ extension Application {
                 continue
             }
             let serial = nextSerial()
-            grace(.begins(serial: serial), settings, at: step.now)
+            grace(.begins(serial: serial), step)
             let deadline = isSuspended ? suspensionDeadline ?? .never : .never
             tell(Announcement(.didEnterBackground, .until(deadline, of: serial)))
         }

@@ -55,7 +55,6 @@ extension Machine {
     /// Applies the reports about processes to their applications.
     mutating func refreshObjections() {
         let reasons = reportedReasons()
-        let settings = settings
         for number in objected.union(reasons.keys).sorted() {
             let reported = (reasons[number] ?? []).sorted()
             guard let application = applications[number], application.reportedReasons != reported else {
@@ -65,7 +64,7 @@ extension Machine {
                 let wasObjected = !$0.countedReasons.isEmpty
                 $0.reportedReasons = reported
                 // A fresh grace period, because there are gaps between two pieces of music.
-                if wasObjected, $0.countedReasons.isEmpty { $0.grace(.objectionEnded, settings, at: $1.now) }
+                if wasObjected, $0.countedReasons.isEmpty { $0.grace(.objectionEnded, $1) }
             }
         }
         objected = Set(reasons.keys)

@@ -72,10 +72,9 @@ extension Machine {
     ) -> [Effect] {
         step.now = now
         step.isReasserting = true
-        defer { step = Step() }
+        defer { step = Step(settings: settings) }
         guard let application = applications[number] else { return [] }
         let view = view(of: application)
-        let settings = settings
         let reasons = (reportedReasons()[number] ?? []).sorted()
         if application.stop.isLifting { step.effects.append(.continueForeign(number)) }
         // It is not known whether all of it was killed. Where nothing is known to have been, an end for lack of memory is
@@ -83,13 +82,13 @@ extension Machine {
         let reason = application.stop.cause ?? .signal
         let isKilledAtOnce = application.termination?.isAtOnce == true
         let isSpared = isKilledAtOnce && application.isBeingReclaimed && !isDying
-        update(number, reason) {
-            $0.apply(settings)
+        updateAnnouncing(number, reason) {
+            $0.apply($1.settings)
             if isSpared { $0.termination = nil }
             // The former daemon only observed, and has reported the application that it would not be suspended.
-            if $0.wouldBeSuspended, settings.mode == .enforce { $0.grace(.objectionEnded, settings, at: now) }
+            if $0.wouldBeSuspended, $1.settings.mode == .enforce { $0.grace(.objectionEnded, $1) }
             // Its inhibitors ended with the former daemon. Their holders have a grace period to take them again.
-            if $0.wasInhibited { $0.grace(.objectionEnded, settings, at: now) }
+            if $0.wasInhibited { $0.grace(.objectionEnded, $1) }
             $0.wasInhibited = false
             $0.show(view)
             $0.reportedReasons = reasons
@@ -113,7 +112,7 @@ extension Machine {
     public mutating func relinquish(at now: Microseconds) -> [Effect] {
         isRelinquished = true
         step.now = now
-        defer { step = Step() }
+        defer { step = Step(settings: settings) }
         for number in applications.keys.sorted() {
             update(number, .policy) { $0.holds = [] }
         }

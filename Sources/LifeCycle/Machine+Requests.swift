@@ -31,7 +31,6 @@ extension Machine {
             let view = view(of: application)
             let stopped = registration.stopped && former?.stop.isOursAlone != true
             let reasons = (reportedReasons()[number] ?? []).sorted()
-            let limit = backgroundTaskLimit
             updateAnnouncing(number, .launch) {
                 if stopped {
                     $0.stop.handle(
@@ -41,7 +40,7 @@ extension Machine {
                 $0.reportedReasons = reasons
                 $0.announce(.willFinishLaunching, &$1)
                 $0.announce(.didFinishLaunching, &$1)
-                for delivery in registration.deliveries { $0.deliver(delivery, limit, &$1) }
+                for delivery in registration.deliveries { $0.deliver(delivery, &$1) }
                 // This is its initial value; it is notified of changes only.
                 $0.show(view)
             }
@@ -174,11 +173,10 @@ extension Machine {
         guard serial <= application.lastSerial else {
             throw .invalidArgument("No signal of application \(number) carried the serial \(serial)")
         }
-        let settings = settings
         // An acknowledgement that is late, or that a stop has cancelled, changes nothing and is not an error.
         updateAnnouncing(number, .policy) { application, step in
             if application.ping?.serial == serial { return application.answeredPing() }
-            application.grace(.acknowledged(serial), settings, at: step.now)
+            application.grace(.acknowledged(serial), step)
             application.unresponsive = nil
             if application.protection?.serial == serial { application.protection = nil }
             application.termination?.acknowledge(serial, at: step.now)
@@ -190,10 +188,9 @@ extension Machine {
 
     /// Whatever follows it may begin a moment later, so there is a new grace period.
     mutating func uninhibit(_ number: ApplicationNumber, _ inhibitor: UInt64) {
-        let settings = settings
         updateAnnouncing(number, .policy) {
             $0.inhibitors.removeAll { $0.id == inhibitor }
-            if $0.inhibitors.isEmpty { $0.grace(.objectionEnded, settings, at: $1.now) }
+            if $0.inhibitors.isEmpty { $0.grace(.objectionEnded, $1) }
         }
     }
 
@@ -214,12 +211,11 @@ extension Machine {
         if continues { step.effects.append(.continueForeign(number)) }
         // While we hold it, another process may have stopped it unseen.
         let lifts = continues || application.stop.enforcement != .none && !isKept
-        let settings = settings
         updateAnnouncing(number, .request) {
             // A person's request overrides the daemon's own decisions, but not another user's request.
             $0.holds.removeAll { $0.reason != .request || $0.holder == holder }
             $0.order(.resumed(lifts: lifts), &$1)
-            if $0.isEligible { $0.grace(.begins(), settings, at: $1.now) }
+            if $0.isEligible { $0.grace(.begins(), $1) }
         }
     }
 

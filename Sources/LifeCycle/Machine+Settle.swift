@@ -63,21 +63,18 @@ extension Machine {
             }
         }
         guard isHeld || application.grace != .none else { return }
-        let settings = settings
-        let toEnd = settings.terminateGrace ?? Application.mostAnswering
+        let toEnd = settings.terminateGrace ?? Answering.longest
         let isNew = application.demands.isNew(why, at: step.now)
         updateAnnouncing(number, .demand) {
             $0.need(why, need, at: $1.now)
             $0.holds = []
             let event: Grace.Event =
                 switch need {
-                case .answer:
-                    .answers(
-                        within: isNew ? Demands.firstAnswer : Demands.leastAnswer, isEligible: $0.isEligible)
-                case .act: .again(atLeast: Grace.leastRetry, isEligible: $0.isEligible)
-                case .end: .again(atLeast: max(Grace.leastRetry, toEnd), isEligible: $0.isEligible)
+                case .answer: .answers(within: isNew ? Demands.firstAnswer : Demands.leastAnswer)
+                case .act: .again(atLeast: Grace.leastRetry)
+                case .end: .again(atLeast: max(Grace.leastRetry, toEnd))
                 }
-            $0.grace(event, settings, at: $1.now)
+            $0.grace(event, $1)
         }
         // A program that asks again and again does not fill the journal.
         if isHeld, isNew || need != .answer { step.effects.append(.notice(number, .needed(why))) }
@@ -88,10 +85,9 @@ extension Machine {
     /// - Parameter isFound: a check has found the objection, and may find it again after each grace period,
     ///   because work can take hours.
     mutating func abandonStop(of number: ApplicationNumber, because why: String, isFound: Bool = false) {
-        let settings = settings
         let isAnswering = applications[number]?.isAnsweringOnly(at: step.now) == true
         let isNew = !isFound || applications[number]?.objection != why && !isAnswering
-        updateAnnouncing(number, .policy) { $0.abandonStop(because: why, settings, &$1) }
+        updateAnnouncing(number, .policy) { $0.abandonStop(because: why, &$1) }
         if isNew { step.effects.append(.notice(number, .objection(why))) }
     }
 
@@ -106,7 +102,7 @@ extension Machine {
             (next.answersPings, next.ping) = (false, nil)
             if before.delegate != nil {
                 next.termination?.delegateReplaced(at: step.now)
-                next.grace(.delegateLeft, settings, at: step.now)
+                next.grace(.delegateLeft, step)
             }
         }
         next.endsLaunchByItself()
@@ -191,10 +187,10 @@ extension Machine {
     /// grace period to save its data. After a stop it gets another one.
     private mutating func beginGrace(_ next: inout Application, after edge: Edge) {
         next.paceTasks(at: step.now)
-        guard edge.did != nil else { return next.grace(.begins(), settings, at: step.now) }
+        guard edge.did != nil else { return next.grace(.begins(), step) }
         let serial = next.nextSerial()
         let isAwaited = next.isReachable && next.delegate != nil
-        next.grace(.begins(serial: isAwaited ? serial : nil), settings, at: step.now)
+        next.grace(.begins(serial: isAwaited ? serial : nil), step)
         let deadline = suspensionDeadline(of: next) ?? .never
         next.announce(.didEnterBackground, with: .until(deadline, of: serial), &step)
     }
@@ -216,7 +212,7 @@ extension Machine {
             return
         }
         if next.grace == .none || next.isDemanded, !next.isStopped {
-            next.grace(.begins(), settings, at: step.now)
+            next.grace(.begins(), step)
         }
         guard next.grace == .over, next.protection == nil, next.objections.isEmpty, !hasLostReporter(next),
             !next.isStopped, !isRelinquished, !isShuttingDown
@@ -254,7 +250,7 @@ extension Machine {
         if next.stop.isContested {
             next.stop.giveUpContest()
             next.holds = []
-            next.abandonStop(because: Notice.contested.description, settings, &step)
+            next.abandonStop(because: Notice.contested.description, &step)
             step.effects.append(.notice(next.number, .contested))
         }
         next.order(.wanted(next.requirement, reason), &step)
@@ -300,9 +296,7 @@ extension Application {
     /// The screen was locked or unlocked: announces that, and makes policy wait for the acknowledgement.
     ///
     /// - Parameter isSuspended: whether policy suspends anything in its session. If not, nothing ends at the deadline.
-    mutating func setProtected(
-        _ locked: Bool, within span: Microseconds?, isSuspended: Bool, _ step: inout Step
-    ) {
+    mutating func setProtected(_ locked: Bool, isSuspended: Bool, _ step: inout Step) {
         guard locked != isLocked else { return }
         isLocked = locked
         protection = nil
@@ -311,6 +305,7 @@ extension Application {
             return
         }
         var serial: UInt64 = 0
+        let span = ownGrace(step.settings)
         if delegate != nil, isReachable, suspension == .automatic, !isTerminating, span != nil {
             serial = nextSerial()
             protection = Protection(serial: serial, limit: Countdown(span, from: step.now))

@@ -2,10 +2,6 @@ import AppStateContract
 
 /// Background tasks: those with a limit of time, and those that go on as long as they progress.
 extension Machine {
-    var backgroundTaskLimit: Application.BackgroundTask.Limit {
-        .init(span: settings.backgroundTaskMax, warning: settings.backgroundTaskWarn)
-    }
-
     /// Throws if a user has too many tasks and scheduled launches for another one.
     func checkTaskRoom(of user: UInt32) throws(Refusal) {
         let limit = settings.limits.backgroundTasksPerUser
@@ -25,10 +21,7 @@ extension Machine {
             throw .notInForeground(number)
         }
         try checkTaskRoom(of: application.user)
-        let limit = backgroundTaskLimit
-        updateAnnouncing(number, .request) {
-            _ = $0.addTask(name, of: connection, limit, progress, at: $1.now)
-        }
+        updateAnnouncing(number, .request) { _ = $0.addTask(name, of: connection, $1, progress) }
         return application.lastTask + 1
     }
 
@@ -42,11 +35,10 @@ extension Machine {
         guard completed <= progress.total else {
             throw .invalidArgument("Task \(task) has a total of \(progress.total), not \(completed)")
         }
-        let limit = backgroundTaskLimit
         updateAnnouncing(number, .policy) {
             $0.tasks[index].progress?.completed = completed
             guard completed > progress.completed, !$0.tasks[index].isCancelled else { return }
-            $0.tasks[index].limit = Countdown(limit.span, from: $1.now)
+            $0.tasks[index].limit = Countdown($1.settings.backgroundTaskMax, from: $1.now)
             $0.tasks[index].isWarned = false
         }
     }
@@ -66,12 +58,6 @@ extension Machine {
 }
 
 extension Application.BackgroundTask {
-    /// How long a task may take, and how long before the end it is warned.
-    struct Limit {
-        let span: Microseconds?
-        let warning: Microseconds
-    }
-
     /// What a continued task tells of itself.
     public struct Progress: Equatable, Sendable {
         /// For people.
@@ -87,14 +73,13 @@ extension Application.BackgroundTask {
 extension Application {
     /// - Parameter owner: the connection with which it ends; nil: it ends by itself.
     mutating func addTask(
-        _ name: String, of owner: ConnectionName?, _ limit: BackgroundTask.Limit,
-        _ progress: BackgroundTask.Progress? = nil, at now: Microseconds
+        _ name: String, of owner: ConnectionName?, _ step: Step, _ progress: BackgroundTask.Progress? = nil
     ) -> UInt64 {
         lastTask += 1
         tasks.append(
             BackgroundTask(
-                id: lastTask, name: name, owner: owner, warning: limit.warning, progress: progress,
-                limit: Countdown(limit.span, from: now)))
+                id: lastTask, name: name, owner: owner, warning: step.settings.backgroundTaskWarn,
+                progress: progress, limit: Countdown(step.settings.backgroundTaskMax, from: step.now)))
         return lastTask
     }
 

@@ -17,11 +17,10 @@ extension Machine {
             }
         }
         for (number, view) in falling + others {
-            let grace = settings.backgroundGrace
             let suspends = applications[number].map(policySuspends) ?? false
             updateAnnouncing(number, reason) {
                 // This comes before the edges that result from it (§ 3).
-                $0.setProtected(view.isLocked, within: $0.ownGrace(grace), isSuspended: suspends, &$1)
+                $0.setProtected(view.isLocked, isSuspended: suspends, &$1)
                 $0.show(view)
             }
         }
@@ -35,8 +34,7 @@ extension Machine {
 
     /// Something that kept policy from suspending it has ended.
     mutating func objectionEnded(_ number: ApplicationNumber) {
-        let settings = settings
-        updateAnnouncing(number, .windows) { $0.grace(.objectionEnded, settings, at: $1.now) }
+        updateAnnouncing(number, .windows) { $0.grace(.objectionEnded, $1) }
     }
 
     /// The applications that a change of the session can affect.

@@ -48,7 +48,7 @@ extension Machine {
     mutating func missedBackground(_ number: ApplicationNumber) -> Bool {
         guard let application = applications[number], !hasLostReporter(application), !isShuttingDown,
             let deadline = application.suspensionDeadline, deadline <= step.now,
-            application.ownGrace(settings.backgroundGrace) != 0
+            application.ownGrace(settings) != 0
         else { return false }
         return missed(.background, by: number)
     }

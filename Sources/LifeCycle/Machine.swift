@@ -9,7 +9,6 @@ public import AppStateContract
 /// The state of an application is `Application.target`, a pure function of the facts. `settle` moves the
 /// application there edge by edge (StateDiagram.swift), with the delegate signals of each edge.
 public struct Machine: Equatable, Sendable {
-    public internal(set) var settings: Settings
     public internal(set) var applications = Applications()
     var numbers: [ProcessID: ApplicationNumber] = [:]
     var windows: [WindowKey: Window] = [:]
@@ -35,8 +34,8 @@ public struct Machine: Equatable, Sendable {
     var relaunches = Relaunches()
     /// Applications whose records have changed since `popTouched`.
     var touched: Set<ApplicationNumber> = []
-    /// The present step; between two steps it is empty.
-    var step = Step()
+    /// The present step; between two steps it has the settings only.
+    var step: Step
 
     /// The most windows that one reporter may report.
     public static let windowsPerReporter = 1_024
@@ -44,8 +43,10 @@ public struct Machine: Equatable, Sendable {
     public static let objectionsPerReporter = 256
 
     public init(settings: Settings = Settings()) {
-        self.settings = settings
+        step = Step(settings: settings)
     }
+
+    public var settings: Settings { step.settings }
 
     /// When `timePassed` is due; nil: not before something else happens.
     public var nextDeadline: Microseconds? {
@@ -64,7 +65,7 @@ public struct Machine: Equatable, Sendable {
     /// Processes a fact at the time `now` (CLOCK_MONOTONIC, µs) and returns what must be done.
     public mutating func handle(_ fact: Fact, at now: Microseconds) -> [Effect] {
         step.now = now
-        defer { step = Step() }
+        defer { step = Step(settings: settings) }
         let focusBefore = focusedApplications
         switch fact {
         case .exited(let process, let reason, let status):
@@ -96,10 +97,9 @@ public struct Machine: Equatable, Sendable {
         case .needed(let number, let why, let need):
             needed(number, why, need)
         case .stopFailed(let number, let why):
-            let settings = settings
             updateAnnouncing(number, .request) {
                 $0.holds = []
-                $0.abandonStop(because: why, settings, &$1)
+                $0.abandonStop(because: why, &$1)
             }
         case .contested(let number):
             update(number, .signal) { $0.stop.contend() }
@@ -174,7 +174,7 @@ public struct Machine: Equatable, Sendable {
         _ request: Request, at now: Microseconds
     ) throws(Refusal) -> (answer: Answer, effects: [Effect]) {
         step.now = now
-        defer { step = Step() }
+        defer { step = Step(settings: settings) }
         var answer = Answer.done
         let focusBefore = focusedApplications
         switch request {
@@ -230,13 +230,12 @@ public struct Machine: Equatable, Sendable {
             needed(number, why)
         case .configure(let number, let rule):
             let former = try require(number).rule
-            let settings = settings
             updateAnnouncing(number, .configuration) {
                 $0.rule = rule
-                $0.apply(settings)
+                $0.apply($1.settings)
                 if former?.backgroundGrace != rule?.backgroundGrace, $0.grace != .over || !$0.isHeldByDecision
                 {
-                    $0.grace(.changed, settings, at: $1.now)
+                    $0.grace(.changed, $1)
                 }
                 // It is set again.
                 if former?.drainEvery != rule?.drainEvery { $0.stop.handle(.drainDue(nil), at: $1.now) }
@@ -472,7 +471,7 @@ public struct Machine: Equatable, Sendable {
     }
 
     private mutating func configured(_ settings: Settings) {
-        self.settings = settings
+        step.settings = settings
         for number in applications.keys.sorted() {
             update(number, .configuration) { $0.apply(settings) }
         }
@@ -481,6 +480,7 @@ public struct Machine: Equatable, Sendable {
 
 /// The data of one fact or request on its way through the machine.
 struct Step: Equatable, Sendable {
+    var settings: Settings
     /// When it is processed (CLOCK_MONOTONIC, µs).
     var now: Microseconds = 0
     /// The effects so far.

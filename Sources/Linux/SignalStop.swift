@@ -28,14 +28,14 @@ public final class SignalStop {
         let parent: Int32
         /// Parents have smaller numbers than their children.
         let order: Int
-        /// How many SIGSTOPs of ours it may have got.
-        var signals: Int
+        /// A SIGSTOP that is pending while it is stopped may be ours.
+        var mayPendOurs: Bool
         /// It was seen stopped, with all its threads.
         var isStopped: Bool
 
-        init(_ process: HeldProcess, below parent: Int32, order: Int, signals: Int, isStopped: Bool) {
+        init(_ process: HeldProcess, below parent: Int32, order: Int, mayPendOurs: Bool, isStopped: Bool) {
             (self.process, self.parent, self.order) = (process, parent, order)
-            (self.signals, self.isStopped) = (signals, isStopped)
+            (self.mayPendOurs, self.isStopped) = (mayPendOurs, isStopped)
         }
 
         var identity: ProcessIdentity { process.identity }
@@ -77,7 +77,7 @@ public final class SignalStop {
                 guard try proc.hasStop(identity) else { return }
                 let parent = try proc.stat(identity.pid).parent
                 let isPending = try proc.hasPendingStop(identity.pid)
-                add(process, below: parent, signals: isPending ? 2 : 1, isStopped: true)
+                add(process, below: parent, mayPendOurs: isPending, isStopped: true)
             }
         }
     }
@@ -131,7 +131,7 @@ public final class SignalStop {
                 if try hasLostStop(member) {
                     lost += 1
                     try member.process.signal(SIGSTOP, owner: owner, proc: proc)
-                    member.signals += 1
+                    member.mayPendOurs = true
                     member.isStopped = false
                 }
                 return false
@@ -167,7 +167,7 @@ public final class SignalStop {
         }
         member.isStopped = true
         // If none is pending, one was enough.
-        if try !proc.hasPendingStop(pid) { member.signals = 1 }
+        if try !proc.hasPendingStop(pid) { member.mayPendOurs = false }
         return true
     }
 
@@ -265,18 +265,18 @@ public final class SignalStop {
     }
 
     private func hasOthersStop(_ member: Member) -> Bool {
-        guard member.signals == 1, (try? proc.isStopped(member.identity)) == true else { return false }
+        guard !member.mayPendOurs, (try? proc.isStopped(member.identity)) == true else { return false }
         return (try? proc.hasPendingStop(member.identity.pid)) == true
     }
 
     private var inOrder: [Member] { members.values.sorted { $0.order < $1.order } }
 
     private func add(
-        _ process: HeldProcess, below parent: Int32, signals: Int = 1, isStopped: Bool = false
+        _ process: HeldProcess, below parent: Int32, mayPendOurs: Bool = false, isStopped: Bool = false
     ) {
         lastOrder += 1
         members[process.identity] = Member(
-            process, below: parent, order: lastOrder, signals: signals, isStopped: isStopped)
+            process, below: parent, order: lastOrder, mayPendOurs: mayPendOurs, isStopped: isStopped)
     }
 
     private func attempt(_ body: () throws(KernelFailure) -> Void) {

@@ -112,20 +112,3 @@ public enum DisplaySocket {
         return (try? LocalSocket.connect(to: path, patience: 100_000)) != nil
     }
 }
-
-/// How long observers wait at their start.
-enum Patience {
-    /// How long a server may take for its first answer, in microseconds. While a session starts, the machine
-    /// is busy.
-    static let span: UInt64 = 20_000_000
-
-    /// The end of this time.
-    static var deadline: UInt64 { Clock.monotonicMicroseconds + span }
-
-    /// Waits until the descriptor is readable; false once the deadline has passed.
-    static func wait(for descriptor: Int32, until deadline: UInt64) -> Bool {
-        var ready = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
-        let now = min(Clock.monotonicMicroseconds, deadline)
-        return poll(&ready, 1, Int32(clamping: (deadline - now) / 1_000)) != 0
-    }
-}

@@ -1,3 +1,6 @@
+import Glibc
+import Linux
+
 /// Watches the windows of one display server, and causes no wakeups while nothing happens to them.
 ///
 /// Its owner polls `descriptor` and calls `dispatch()` when it is readable; `windows` is the whole present set from
@@ -131,5 +134,22 @@ public enum ObserverFailure: Error, Equatable, Sendable, CustomStringConvertible
         switch self {
         case .unreachable(let sentence), .unsupported(let sentence), .ended(let sentence): sentence
         }
+    }
+}
+
+/// How long observers wait at their start.
+enum Patience {
+    /// How long a server may take for its first answer, in microseconds. While a session starts, the machine
+    /// is busy.
+    static let span: UInt64 = 20_000_000
+
+    /// The end of this time.
+    static var deadline: UInt64 { Clock.monotonicMicroseconds + span }
+
+    /// Waits until the descriptor is readable; false once the deadline has passed.
+    static func wait(for descriptor: Int32, until deadline: UInt64) -> Bool {
+        var ready = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+        let now = min(Clock.monotonicMicroseconds, deadline)
+        return poll(&ready, 1, Int32(clamping: (deadline - now) / 1_000)) != 0
     }
 }

@@ -8,9 +8,11 @@ struct GraceTests {
     private static let now: Microseconds = 100
     private static let span: Microseconds = 50
 
-    private func after(_ grace: Grace, _ event: Grace.Event, span: Microseconds? = Self.span) -> Grace {
+    private func after(
+        _ grace: Grace, _ event: Grace.Event, span: Microseconds? = Self.span, isEligible: Bool = true
+    ) -> Grace {
         var next = grace
-        next.handle(event, span: span, at: Self.now)
+        next.handle(event, span: span, isEligible: isEligible, at: Self.now)
         return next
     }
 
@@ -31,8 +33,8 @@ struct GraceTests {
 
     @Test("one that was needed lasts for a while, however short its grace period is")
     func demanded() {
-        let again = Grace.Event.again(atLeast: 70, isEligible: false)
-        #expect(after(.none, again) == .demanded(floor: 170))
+        let again = Grace.Event.again(atLeast: 70)
+        #expect(after(.none, again, isEligible: false) == .demanded(floor: 170))
         #expect(after(.demanded(floor: 170), .begins(serial: 3)) == running(170, serial: 3, floor: 170))
         #expect(after(running(170, floor: 170), .changed) == running(170, floor: 170))
         #expect(after(running(170, floor: 170), .begins(), span: 90) == running(190, floor: 170))
@@ -41,7 +43,7 @@ struct GraceTests {
 
     @Test("it begins again with a demand or an objection; an acknowledgement that is awaited still ends it")
     func again() {
-        let again = Grace.Event.again(atLeast: 20, isEligible: true)
+        let again = Grace.Event.again(atLeast: 20)
         #expect(after(.over, again) == running(150, floor: 120))
         #expect(after(running(110, serial: 3, floor: 110), again) == running(150, serial: 3, floor: 120))
         #expect(after(running(150, serial: 3), .acknowledged(3)) == .over)
@@ -51,11 +53,11 @@ struct GraceTests {
 
     @Test("for an answer it is brief, and does not shorten another one")
     func answers() {
-        let answers = Grace.Event.answers(within: 20, isEligible: true)
+        let answers = Grace.Event.answers(within: 20)
         #expect(after(.over, answers) == running(120, floor: 120))
         #expect(after(running(110, serial: 3), answers) == running(120, serial: 3, floor: 120))
         #expect(after(running(150, serial: 3), answers) == running(150, serial: 3))
-        #expect(after(.none, .answers(within: 20, isEligible: false)) == .demanded(floor: 120, isBrief: true))
+        #expect(after(.none, answers, isEligible: false) == .demanded(floor: 120, isBrief: true))
         #expect(
             after(.demanded(floor: 120, isBrief: true), .begins(serial: 3))
                 == running(120, serial: 3, floor: 120))

@@ -173,7 +173,8 @@ struct Simulation {
             } else if let number {
                 note("need \(number)")
                 for _ in 0..<Int.random(in: 1...4, using: &generator) {
-                    try world.handle(.needed(number, "call", generator.chance(70) ? .answer : .act))
+                    let need = generator.pick([Need.answer, .answer, .act, .end]) ?? .answer
+                    try world.handle(.needed(number, "call", need))
                 }
             }
         case 53..<58:
