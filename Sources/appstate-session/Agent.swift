@@ -27,8 +27,6 @@ final class Agent {
     private let notices: EndNotices
     private var portal: BackgroundPortal?
     private var permissions: BackgroundPermissions?
-    /// The Flatpak that each registered process belongs to, if any.
-    private var sandboxes: [Int32: String?] = [:]
     private let proc = Proc()
     private var configuration: Configuration
     private var rules = Rules()
@@ -193,7 +191,6 @@ final class Agent {
                 do throws(BusFailure) {
                     try permissions.start(on: bus)
                     try portal.start(on: bus)
-                    learnFlatpaks()
                 } catch {
                     journal.log(.notice, "the background portal is not served: \(error)")
                 }
@@ -203,24 +200,17 @@ final class Agent {
         }
     }
 
-    private func learnFlatpaks() {
-        sandboxes = daemon.applications.registered.reduce(into: [:]) {
-            $0[$1] = sandboxes[$1] ?? .some(proc.flatpak(of: $1))
-        }
-        permissions?.learn(sandboxes.compactMapValues(\.self))
-    }
-
     /// The states of the applications that have windows, and of those that are registered, as the portal counts them;
     /// nil: no windows are seen.
     private var appStates: [String: BackgroundPortal.AppState]? {
         guard display.windows != nil else { return nil }
         let applications = daemon.applications
-        func id(_ main: Int32) -> String? { (sandboxes[main] ?? nil) ?? applications.entries[main]?.name }
         var states: [String: BackgroundPortal.AppState] = [:]
-        for id in applications.registered.compactMap(id) { states[id] = .background }
+        for entry in applications.entries.values { states[entry.name] = .background }
         for window in display.observed where !window.isShared {
             let main = window.process.flatMap { proc.application(of: $0, among: applications.registered) }
-            let id = main.flatMap(id) ?? window.process.flatMap(proc.flatpak) ?? window.appID
+            let name = main.flatMap { applications.entries[$0]?.name }
+            let id = name ?? window.process.flatMap(proc.flatpak) ?? window.appID
             if window.focused { states[id] = .active } else if states[id] != .active { states[id] = .running }
         }
         return states
@@ -407,12 +397,16 @@ extension Agent: DaemonConnectionDelegate {
         display.learn(names: applications.entries.mapValues(\.name))
         adoption.learn(applications.isKnown ? applications.entries : nil)
         noteUnwatched()
-        learnFlatpaks()
+        permissions?.learn(applications.entries.mapValues(\.name))
         objections.report()
         applyRules()
     }
 
     func reclaimed(_ path: String, _ bytes: UInt64) { usage?.note(reclaimed: bytes, of: path) }
+
+    func ended(_ id: String, _ bytes: UInt64?, _ details: [(key: String, value: Variant)]) {
+        notices.note(id, bytes, details)
+    }
 
     func unregistered(_ pid: Int32) {
         adoption.leave(pid)
