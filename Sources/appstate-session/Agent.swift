@@ -20,7 +20,7 @@ final class Agent {
     private let entries: DesktopEntries
     private let adoption: Adoption
     private let commands: SuspendCommands
-    private let launching: Launching
+    private let launches: LaunchService
     private let leaving: Leaving
     private let session: SessionBus
     private let notifier: Notifier
@@ -34,8 +34,7 @@ final class Agent {
     /// What is watched as long as the agent runs, and what is watched on the present display server.
     private let watchers: Watchers
     private let displayWatchers: Watchers
-    /// These exist for each connection to the system bus.
-    private var launches: LaunchService?
+    /// nil: no rule asks for it, or there is no connection to the system bus.
     private var power: PowerSource?
     /// nil: the configuration does not ask for it.
     private var usage: UsageRecorder?
@@ -61,8 +60,8 @@ final class Agent {
         self.session = session
         let leaving = try Leaving(loop: loop, display: display, daemon: daemon)
         self.leaving = leaving
-        launching = try Launching(
-            loop: loop, journal: journal, session: session,
+        launches = try LaunchService(
+            loop: loop, journal: journal, daemon: daemon, session: session,
             raise: { window, token throws(ObserverFailure) in try display.raise(window, token) },
             leave: leaving.leave)
         notifier = Notifier(session: session, journal: journal)
@@ -340,7 +339,7 @@ extension Agent: DisplayDelegate {
         daemon.windows = display.windows
         daemon.reconcile()
         guard let windows = display.windows else { return }
-        launching.look(at: windows)
+        launches.look(at: windows)
         portal?.update()
         adoption.look(at: windows, on: display.desktopProcesses)
         applyRules()
@@ -368,19 +367,20 @@ extension Agent: DisplayDelegate {
 
 extension Agent: DaemonConnectionDelegate {
     func connected(over bus: Bus) throws(BusFailure) {
-        launches = try LaunchService(bus: bus, daemon: daemon, launching: launching)
+        try launches.start(on: bus)
         adoption.use(bus)
         try notices.start(on: bus, deaf: { [daemon] in daemon.deaf($0) })
         watchPower()
     }
 
     func disconnected() {
-        (launches, power) = (nil, nil)
+        launches.stop()
+        power = nil
         notices.stop()
         adoption.use(nil)
     }
 
-    func daemonChanged() { launching.launcher.cancelAll() }
+    func daemonChanged() { launches.cancelAll() }
 
     func applicationsChanged(from former: Applications) {
         let applications = daemon.applications
