@@ -50,7 +50,7 @@ final class Agent {
             registrations: options.launchesOnly
                 ? [.registerLauncher] : [.registerLauncher, .registerPresenter],
             journal: journal, log: log)
-        let session = SessionBus(address: DisplayServer.sessionBus, loop: loop, journal: journal)
+        let session = SessionBus(address: SessionBus.ownAddress, loop: loop, journal: journal)
         let entries = DesktopEntries { journal.log(.warning, $0) }
         let display = try Display(loop: loop, journal: journal, session: session, entries: entries)
         let objections = Objections(daemon: daemon)
@@ -120,10 +120,10 @@ final class Agent {
         watchers.start("starts of suspended applications", in: situation) {
             try StartWatch(loop: loop, journal: journal) { daemon.need($0, .start, by: $1) }
         }
-        let bus = DisplayServer.sessionBus
+        let bus = SessionBus.ownAddress
         watchers.start("connections to suspended applications", in: situation) {
             try ConnectionWatch(
-                loop: loop, journal: journal, sessionBus: bus.flatMap(DisplayServer.socket(ofBus:))
+                loop: loop, journal: journal, sessionBus: bus.flatMap(SessionBus.socket(of:))
             ) {
                 daemon.need($0, $1, by: 0)
             } full: { [unowned self] in

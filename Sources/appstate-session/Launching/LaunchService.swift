@@ -26,8 +26,8 @@ final class LaunchService {
         self.daemon = daemon
         // If each login has a bus of its own, the service manager is still on the user's bus.
         user =
-            DisplayServer.userBus == DisplayServer.sessionBus
-            ? session : SessionBus(address: DisplayServer.userBus, loop: loop, journal: journal)
+            SessionBus.userAddress == SessionBus.ownAddress
+            ? session : SessionBus(address: SessionBus.userAddress, loop: loop, journal: journal)
         scopes = ScopeMaker(loop: loop)
         launcher = try Launcher(loop: loop, journal: journal, session: session, user: user)
         presenting = Presenting(
