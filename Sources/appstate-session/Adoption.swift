@@ -49,8 +49,6 @@ final class Adoption {
     /// A connection to the bus may have 128 replies pending: dbus-daemon(1), "max_replies_per_connection".
     /// Our other calls need some of these, too.
     private static let mostCalls = 16
-    /// How many declined processes are remembered. Beyond that all are forgotten, and tried once more.
-    private static let mostDeclined = 1_024
 
     /// - Parameter log: gets a line for each application that is adopted or released.
     init(
@@ -237,10 +235,7 @@ final class Adoption {
     }
 
     private func decline(_ process: ProcessIdentity) {
-        if declined.count >= Self.mostDeclined {
-            declined = declined.filter { (try? proc.identity(of: $0.pid)) == $0 }
-        }
-        if declined.count >= Self.mostDeclined { declined = [] }
+        declined = declined.filter { (try? proc.identity(of: $0.pid)) == $0 }
         declined.insert(process)
     }
 

@@ -20,15 +20,13 @@ final class Agent {
     private let entries: DesktopEntries
     private let adoption: Adoption
     private let commands: SuspendCommands
-    private let launching: Launching
+    private let launches: LaunchService
     private let leaving: Leaving
     private let session: SessionBus
     private let notifier: Notifier
     private let notices: EndNotices
     private var portal: BackgroundPortal?
     private var permissions: BackgroundPermissions?
-    /// The Flatpak that each registered process belongs to, if any.
-    private var sandboxes: [Int32: String?] = [:]
     private let proc = Proc()
     private var configuration: Configuration
     private var rules = Rules()
@@ -36,8 +34,7 @@ final class Agent {
     /// What is watched as long as the agent runs, and what is watched on the present display server.
     private let watchers: Watchers
     private let displayWatchers: Watchers
-    /// These exist for each connection to the system bus.
-    private var launches: LaunchService?
+    /// nil: no rule asks for it, or there is no connection to the system bus.
     private var power: PowerSource?
     /// nil: the configuration does not ask for it.
     private var usage: UsageRecorder?
@@ -53,7 +50,7 @@ final class Agent {
             registrations: options.launchesOnly
                 ? [.registerLauncher] : [.registerLauncher, .registerPresenter],
             journal: journal, log: log)
-        let session = SessionBus(address: DisplayServer.sessionBus, loop: loop, journal: journal)
+        let session = SessionBus(address: SessionBus.ownAddress, loop: loop, journal: journal)
         let entries = DesktopEntries { journal.log(.warning, $0) }
         let display = try Display(loop: loop, journal: journal, session: session, entries: entries)
         let objections = Objections(daemon: daemon)
@@ -63,8 +60,8 @@ final class Agent {
         self.session = session
         let leaving = try Leaving(loop: loop, display: display, daemon: daemon)
         self.leaving = leaving
-        launching = try Launching(
-            loop: loop, journal: journal, session: session,
+        launches = try LaunchService(
+            loop: loop, journal: journal, daemon: daemon, session: session,
             raise: { window, token throws(ObserverFailure) in try display.raise(window, token) },
             leave: leaving.leave)
         notifier = Notifier(session: session, journal: journal)
@@ -123,10 +120,10 @@ final class Agent {
         watchers.start("starts of suspended applications", in: situation) {
             try StartWatch(loop: loop, journal: journal) { daemon.need($0, .start, by: $1) }
         }
-        let bus = DisplayServer.sessionBus
+        let bus = SessionBus.ownAddress
         watchers.start("connections to suspended applications", in: situation) {
             try ConnectionWatch(
-                loop: loop, journal: journal, sessionBus: bus.flatMap(DisplayServer.socket(ofBus:))
+                loop: loop, journal: journal, sessionBus: bus.flatMap(SessionBus.socket(of:))
             ) {
                 daemon.need($0, $1, by: 0)
             } full: { [unowned self] in
@@ -193,7 +190,6 @@ final class Agent {
                 do throws(BusFailure) {
                     try permissions.start(on: bus)
                     try portal.start(on: bus)
-                    learnFlatpaks()
                 } catch {
                     journal.log(.notice, "the background portal is not served: \(error)")
                 }
@@ -203,24 +199,17 @@ final class Agent {
         }
     }
 
-    private func learnFlatpaks() {
-        sandboxes = daemon.applications.registered.reduce(into: [:]) {
-            $0[$1] = sandboxes[$1] ?? .some(proc.flatpak(of: $1))
-        }
-        permissions?.learn(sandboxes.compactMapValues(\.self))
-    }
-
     /// The states of the applications that have windows, and of those that are registered, as the portal counts them;
     /// nil: no windows are seen.
     private var appStates: [String: BackgroundPortal.AppState]? {
         guard display.windows != nil else { return nil }
         let applications = daemon.applications
-        func id(_ main: Int32) -> String? { (sandboxes[main] ?? nil) ?? applications.entries[main]?.name }
         var states: [String: BackgroundPortal.AppState] = [:]
-        for id in applications.registered.compactMap(id) { states[id] = .background }
+        for entry in applications.entries.values { states[entry.name] = .background }
         for window in display.observed where !window.isShared {
             let main = window.process.flatMap { proc.application(of: $0, among: applications.registered) }
-            let id = main.flatMap(id) ?? window.process.flatMap(proc.flatpak) ?? window.appID
+            let name = main.flatMap { applications.entries[$0]?.name }
+            let id = name ?? window.process.flatMap(proc.flatpak) ?? window.appID
             if window.focused { states[id] = .active } else if states[id] != .active { states[id] = .running }
         }
         return states
@@ -350,7 +339,7 @@ extension Agent: DisplayDelegate {
         daemon.windows = display.windows
         daemon.reconcile()
         guard let windows = display.windows else { return }
-        launching.look(at: windows)
+        launches.look(at: windows)
         portal?.update()
         adoption.look(at: windows, on: display.desktopProcesses)
         applyRules()
@@ -379,19 +368,20 @@ extension Agent: DisplayDelegate {
 
 extension Agent: DaemonConnectionDelegate {
     func connected(over bus: Bus) throws(BusFailure) {
-        launches = try LaunchService(bus: bus, daemon: daemon, launching: launching)
+        try launches.start(on: bus)
         adoption.use(bus)
         try notices.start(on: bus, deaf: { [daemon] in daemon.deaf($0) })
         watchPower()
     }
 
     func disconnected() {
-        (launches, power) = (nil, nil)
+        launches.stop()
+        power = nil
         notices.stop()
         adoption.use(nil)
     }
 
-    func daemonChanged() { launching.launcher.cancelAll() }
+    func daemonChanged() { launches.cancelAll() }
 
     func applicationsChanged(from former: Applications) {
         let applications = daemon.applications
@@ -409,12 +399,16 @@ extension Agent: DaemonConnectionDelegate {
         display.learn(names: applications.entries.mapValues(\.name))
         adoption.learn(applications.isKnown ? applications.entries : nil)
         noteUnwatched()
-        learnFlatpaks()
+        permissions?.learn(applications.entries.mapValues(\.name))
         objections.report()
         applyRules()
     }
 
     func reclaimed(_ path: String, _ bytes: UInt64) { usage?.note(reclaimed: bytes, of: path) }
+
+    func ended(_ id: String, _ bytes: UInt64?, _ details: [(key: String, value: Variant)]) {
+        notices.note(id, bytes, details)
+    }
 
     func unregistered(_ pid: Int32) {
         adoption.leave(pid)

@@ -1,11 +1,9 @@
 import AppStateBus
 import AppStateContract
-import Glibc
-import Linux
 import Systemd
 
 /// Serves `org.freedesktop.impl.portal.Background` (XDG Desktop Portal) for desktops that do not: which applications
-/// have windows, whether one may stay in the background, and which start with the session.
+/// have windows, and whether one may stay in the background. It starts nothing with the session.
 final class BackgroundPortal {
     /// As the portal counts.
     enum AppState: UInt32 {
@@ -26,11 +24,8 @@ final class BackgroundPortal {
     private let journal: Journal
     private let notifier: Notifier
     private let states: () -> [String: AppState]?
-    private let autostart: Autostart?
     private var bus: Bus?
     private var slots: [Slot] = []
-    /// The questions that the user has not answered, by the paths of the objects that end them.
-    private var questions: [String: Slot] = [:]
     /// What the portal may know: the applications that have windows.
     private var shown: Set<String>?
 
@@ -40,16 +35,10 @@ final class BackgroundPortal {
     static let interface = "org.freedesktop.impl.portal.Background"
     private static let signal = "RunningApplicationsChanged"
 
-    /// - Parameters:
-    ///   - autostart: nil: there is no directory for it.
-    ///   - states: the state of each application, by its id; nil: windows are not seen.
-    init(
-        journal: Journal, notifier: Notifier, autostart: Autostart? = Autostart(),
-        states: @escaping () -> [String: AppState]?
-    ) {
+    /// - Parameter states: the state of each application, by its id; nil: windows are not seen.
+    init(journal: Journal, notifier: Notifier, states: @escaping () -> [String: AppState]?) {
         self.journal = journal
         self.notifier = notifier
-        self.autostart = autostart
         self.states = states
     }
 
@@ -68,7 +57,7 @@ final class BackgroundPortal {
                     "EnableAutostart",
                     in: [("app_id", "s"), ("enable", "b"), ("commandline", "as"), ("flags", "u")],
                     out: [("result", "b")]
-                ) { [unowned self] in try enableAutostart($0) },
+                ) { _ in throw MethodError.failed("nothing is started with the session") },
             ], signals: [Signal(Self.signal)])
         slots = [
             try bus.add(interface, at: Self.path),
@@ -80,8 +69,7 @@ final class BackgroundPortal {
     }
 
     func stop() {
-        (slots, questions) = ([], [:])
-        bus = nil
+        (slots, bus) = ([], nil)
     }
 
     /// Windows have changed. The portal asks again if an application has got its first window or lost its last one.
@@ -114,16 +102,16 @@ final class BackgroundPortal {
     }
 
     private func notifyBackground(_ call: borrowing Call) throws {
-        let (handle, id, name) = try call.read { message in
-            (try message.readObjectPath(), try message.readString(), try message.readString())
+        let (id, name) = try call.read { message in
+            try message.skip("o")
+            return (try message.readString(), try message.readString())
         }
         let pending = call.deferred()
         let notification = Notifier.Notification(
             summary: "\(name.isEmpty ? id : name) runs in the background",
             body: "It has no window.",
             actions: [("allow", "Allow"), ("forbid", "Do not allow")])
-        let number = notifier.show(notification) { [weak self] outcome in
-            self?.questions[handle] = nil
+        notifier.show(notification) { outcome in
             // Without an answer, nothing is ended and nothing is stored.
             let choice: Choice =
                 switch outcome {
@@ -136,109 +124,6 @@ final class BackgroundPortal {
                 try message.appendDictionary([("result", .uint32(choice.rawValue))])
             }
         }
-        guard !pending.isAnswered else { return }
-        let request = Interface(
-            "org.freedesktop.impl.portal.Request",
-            methods: [
-                Method("Close") { [notifier] call in
-                    notifier.close(number)
-                    try call.reply()
-                }
-            ])
-        questions[handle] = try? bus?.add(request, at: handle)
-    }
-
-    private func enableAutostart(_ call: borrowing Call) throws {
-        let (text, enables, command, flags) = try call.read { message in
-            (
-                try message.readString(), try message.readBool(), try message.readStrings(),
-                try message.readUInt32()
-            )
-        }
-        guard let id = ApplicationID(text) else {
-            throw MethodError.invalidArgs("app_id: \"\(text)\" is not an application id")
-        }
-        guard let autostart else { throw MethodError.failed("neither XDG_CONFIG_HOME nor HOME is set") }
-        let isEnabled =
-            enables
-            ? try autostart.enable(id, command, isActivatable: flags & 1 != 0) : try autostart.disable(id)
-        try call.reply { try $0.append(isEnabled) }
-    }
-}
-
-/// The entries that start applications with the session (Desktop Application Autostart Specification). Only those with
-/// the key `X-Flatpak`, which portals write, are changed.
-struct Autostart {
-    private let directory: String
-
-    init(directory: String) { self.directory = directory }
-
-    /// Nil: the user has no directory for it.
-    init?() {
-        if let own = Environment["XDG_CONFIG_HOME"], own.hasPrefix("/") {
-            directory = own + "/autostart"
-        } else if let home = Environment["HOME"], home.hasPrefix("/") {
-            directory = home + "/.config/autostart"
-        } else {
-            return nil
-        }
-    }
-
-    private func path(_ id: ApplicationID) -> String { "\(directory)/\(id.rawValue).desktop" }
-
-    /// Nil: there is no entry.
-    private func isOurs(_ id: ApplicationID) throws(KernelFailure) -> Bool? {
-        do throws(KernelFailure) {
-            let bytes = try WholeFile.read(path(id))
-            let lines = String(decoding: bytes, as: UTF8.self).split(whereSeparator: \.isNewline)
-            return lines.contains { $0.hasPrefix("X-Flatpak=") }
-        } catch {
-            guard error.isNoSuchFile else { throw error }
-            return nil
-        }
-    }
-
-    /// - Returns: whether it starts with the session from now on.
-    func enable(
-        _ id: ApplicationID, _ command: [String], isActivatable: Bool
-    ) throws(KernelFailure) -> Bool {
-        // Control characters would begin another line.
-        let isPlain = command.allSatisfy { $0.unicodeScalars.allSatisfy { $0.value >= 0x20 } }
-        guard !command.isEmpty, isPlain else { return false }
-        if try isOurs(id) == false { return true }
-        try WholeFile.makeDirectory(directory)
-        let text = """
-            [Desktop Entry]
-            Type=Application
-            Name=\(id.rawValue)
-            Exec=\(command.map(Self.quoted).joined(separator: " "))
-            X-Flatpak=\(id.rawValue)
-            \(isActivatable ? "DBusActivatable=true\n" : "")
-            """
-        try WholeFile.write(text, to: path(id))
-        return true
-    }
-
-    /// - Returns: whether it still starts with the session.
-    func disable(_ id: ApplicationID) throws(KernelFailure) -> Bool {
-        guard let isOurs = try isOurs(id) else { return false }
-        if isOurs { try WholeFile.remove(path(id)) }
-        return !isOurs
-    }
-
-    /// An argument as in `Exec` (Desktop Entry Specification): in quotes, then escaped as any value of the file is.
-    private static func quoted(_ argument: String) -> String {
-        var text = "\""
-        for character in argument.unicodeScalars {
-            switch character {
-            case "\"", "`", "$": text += "\\\\"
-            case "\\": text += "\\\\\\"
-            case "%": text += "%"
-            default: break
-            }
-            text.unicodeScalars.append(character)
-        }
-        return text + "\""
     }
 }
 
@@ -250,9 +135,8 @@ final class BackgroundPermissions {
     private var bus: Bus?
     private var store: BusPeer?
     private var question: Slot?
-    private var flatpaks: [Int32: String] = [:]
+    private var names: [Int32: String] = [:]
     private var allowed: Set<String> = []
-    private var isAsked = false
 
     private static let name = "org.freedesktop.impl.portal.PermissionStore"
     private static let path = "/org/freedesktop/impl/portal/PermissionStore"
@@ -271,39 +155,35 @@ final class BackgroundPermissions {
         let store = BusPeer(Self.name, bus: bus) { [journal] in
             journal.log(.notice, "the session bus does not report on \(Self.name): \($0)")
         }
-        store.onOwnerChange { [unowned self] in if store.owner != nil, isAsked { ask() } }
+        store.onOwnerChange { [unowned self] in if store.owner != nil { ask() } }
         try store.onSignal(
             "path='\(Self.path)',interface='\(Self.name)',member='Changed',arg0='\(Self.table)'"
         ) {
-            [unowned self] _ in if isAsked { ask() }
+            [unowned self] _ in ask()
         }
         try store.start()
         (self.bus, self.store) = (bus, store)
-        learn(flatpaks)
     }
 
-    func stop() {
-        (bus, store, question) = (nil, nil, nil)
-        isAsked = false
-    }
+    func stop() { (bus, store, question) = (nil, nil, nil) }
 
-    /// Takes the ids of the Flatpaks that run, by their main processes. The first one makes us ask, which starts the store.
-    func learn(_ flatpaks: [Int32: String]) {
-        self.flatpaks = flatpaks
-        if !flatpaks.isEmpty, !isAsked { ask() }
+    /// Takes the ids of the registered applications, by their main processes. A Flatpak is registered under its own.
+    func learn(_ names: [Int32: String]) {
+        self.names = names
         publish()
     }
 
     private func publish() {
-        tell(Set(flatpaks.filter { allowed.contains($0.value) }.keys))
+        tell(Set(names.filter { allowed.contains($0.value) }.keys))
     }
 
     private func ask() {
         guard let bus else { return }
-        isAsked = true
         do throws(BusFailure) {
+            // A Flatpak that runs has started the store.
             let call = try bus.newCall(
                 destination: Self.name, path: Self.path, interface: Self.name, member: "Lookup")
+            try call.forbidStart()
             try call.append(Self.table)
             try call.append(Self.table)
             question = try bus.callAsync(call) { [unowned self] reply in

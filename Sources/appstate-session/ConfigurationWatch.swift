@@ -12,7 +12,6 @@ final class ConfigurationWatch {
     /// Runs while a file that existed is missing or empty.
     private var timer: Timer?
     private let loop: EventLoop
-    private let replacement: UInt64
     private var watches: [(watch: PathWatch, source: Source)] = []
 
     /// The properties by which a rewritten file is recognized.
@@ -31,12 +30,12 @@ final class ConfigurationWatch {
         }
     }
 
-    /// - Parameters:
-    ///   - replacement: microseconds; an editor needs less time to replace a file.
-    ///   - changed: called after a file was written, has appeared, or has disappeared.
+    /// An editor needs less time to replace a file; microseconds.
+    private static let replacement: UInt64 = 500_000
+
+    /// - Parameter changed: called after a file was written, has appeared, or has disappeared.
     init(
-        _ configuration: Configuration.Source, loop: EventLoop, replacement: UInt64 = 500_000,
-        changed: @escaping () -> Void
+        _ configuration: Configuration.Source, loop: EventLoop, changed: @escaping () -> Void
     ) throws {
         switch configuration {
         case .layers(let paths): (self.paths, mayBeMissing) = (paths, true)
@@ -44,7 +43,6 @@ final class ConfigurationWatch {
         }
         self.changed = changed
         self.loop = loop
-        self.replacement = replacement
         stamps = paths.map(Stamp.init)
         timer = try loop.timer { [unowned self] in look(isLate: true) }
         for path in paths {
@@ -68,7 +66,7 @@ final class ConfigurationWatch {
             !Self.isEmpty(before) && Self.isEmpty(now)
         }
         if isBeingReplaced && !isLate {
-            timer?.arm(at: loop.now + replacement)
+            timer?.arm(at: loop.now + Self.replacement)
             return
         }
         self.stamps = stamps

@@ -14,10 +14,13 @@ extension DaemonConnection {
                 if let pid = Int32(exactly: try message.readUInt32()) { applications.add(entry, pid) }
             },
             try match(ManagerSignal.applicationRemoved.rawValue, on: bus) { [unowned self] message in
-                try message.skip("os")
+                try message.skip("o")
+                let id = try message.readString()
                 guard let pid = Int32(exactly: try message.readUInt32()) else { return }
-                if try message.readString() == ExitReason.unregistered.rawValue {
-                    delegate?.unregistered(pid)
+                switch ExitReason(rawValue: try message.readString()) {
+                case .unregistered?: delegate?.unregistered(pid)
+                case .unresponsive?: delegate?.ended(id, nil, try message.readDictionary())
+                default: break
                 }
                 questions[pid] = nil
                 applications.remove(pid)
@@ -39,8 +42,12 @@ extension DaemonConnection {
             },
             try match(ManagerSignal.applicationReclaimed.rawValue, on: bus) { [unowned self] message in
                 let path = try message.readObjectPath()
-                try message.skip("su")
-                delegate?.reclaimed(path, try message.readUInt64())
+                let id = try message.readString()
+                try message.skip("u")
+                let bytes = try message.readUInt64()
+                try message.skip("t")
+                delegate?.reclaimed(path, bytes)
+                delegate?.ended(id, bytes, try message.readDictionary())
             },
             try match(ManagerSignal.resync.rawValue, on: bus) { [unowned self] _ in
                 journal.log(

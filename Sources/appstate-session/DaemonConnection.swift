@@ -14,6 +14,8 @@ protocol DaemonConnectionDelegate: AnyObject {
     func unregistered(_ pid: Int32)
     /// An application was ended because memory was short, which has freed so many bytes.
     func reclaimed(_ path: String, _ bytes: UInt64)
+    /// An application was ended because memory was short, or, without a number of bytes, because it did not respond.
+    func ended(_ id: String, _ bytes: UInt64?, _ details: [(key: String, value: Variant)])
     /// Another daemon has taken the place of the one that we knew.
     func daemonChanged()
 }

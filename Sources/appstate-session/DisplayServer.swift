@@ -1,5 +1,4 @@
 import Desktop
-import Glibc
 import Linux
 import Windows
 
@@ -31,14 +30,10 @@ enum DisplayServer {
         throw isUnsupported ? .unsupported(all) : .unreachable(all)
     }
 
-    /// The desktop is KDE's, which starts KWin again when it has crashed (kwin_wayland_wrapper).
-    static var isKDE: Bool {
-        Environment["XDG_CURRENT_DESKTOP"]?.split(separator: ":").contains("KDE") == true
-    }
-
     /// Whether the Wayland compositor may be starting again: its socket is open, although it does not answer.
     static var mayReturn: Bool {
-        isKDE && Environment["WAYLAND_DISPLAY"].map(DisplaySocket.isListening(forDisplay:)) == true
+        KWinScriptObserver.isKDE
+            && Environment["WAYLAND_DISPLAY"].map(DisplaySocket.isListening(forDisplay:)) == true
     }
 
     /// The candidates, in the order in which they are tried. sway, niri, Hyprland and i3 report all windows, including
@@ -153,30 +148,5 @@ enum DisplayServer {
         case .sway, .niri, .hyprland, .foreignToplevel, .plasma, .kwinScript, .gnome:
             try DataControlObserver(patience: isAgain ? shortPatience : nil, front: front)
         }
-    }
-
-    /// The address of the session bus. Nil: there is none.
-    static var sessionBus: String? {
-        Environment["DBUS_SESSION_BUS_ADDRESS"] ?? userBus
-    }
-
-    /// The name of the first local socket in a bus's address, as in `sun_path` of unix(7), with `@` before an abstract
-    /// one: `unix:path=…`, `unix:abstract=…` (D-Bus specification, "Server Addresses").
-    static func socket(ofBus address: String) -> String? {
-        for entry in address.split(separator: ";") where entry.hasPrefix("unix:") {
-            for pair in entry.dropFirst("unix:".count).split(separator: ",") {
-                if pair.hasPrefix("path=") { return String(pair.dropFirst("path=".count)) }
-                if pair.hasPrefix("abstract=") { return "@" + pair.dropFirst("abstract=".count) }
-            }
-        }
-        return nil
-    }
-
-    /// The address of the user's bus, which all sessions of the user share. Without it, the address of the session bus.
-    static var userBus: String? {
-        guard let path = Environment["XDG_RUNTIME_DIR"].map({ $0 + "/bus" }), access(path, W_OK) == 0 else {
-            return Environment["DBUS_SESSION_BUS_ADDRESS"]
-        }
-        return "unix:path=\(path)"
     }
 }

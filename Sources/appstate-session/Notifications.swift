@@ -23,7 +23,6 @@ final class Notifier {
     }
 
     private struct Shown {
-        let number: UInt64
         let finish: (Outcome) -> Void
         var token: String?
     }
@@ -47,9 +46,7 @@ final class Notifier {
     /// Shows a notification. The service is started if the bus can do that.
     ///
     /// - Parameter finish: called once.
-    /// - Returns: the number by which it can be closed.
-    @discardableResult
-    func show(_ notification: Notification, finish: @escaping (Outcome) -> Void) -> UInt64 {
+    func show(_ notification: Notification, finish: @escaping (Outcome) -> Void) {
         lastCall += 1
         let number = lastCall
         do throws(BusFailure) {
@@ -72,27 +69,20 @@ final class Notifier {
                     journal.log(.info, "a notification cannot be shown: \(reply.error?.message ?? "no id")")
                     return finish(.closed)
                 }
-                shown[id] = Shown(number: number, finish: finish)
+                shown[id] = Shown(finish: finish)
             }
         } catch {
             journal.log(.info, "a notification cannot be shown: \(error)")
             finish(.closed)
         }
-        return number
     }
 
-    /// Takes a notification away. Its service reports that it is closed.
-    func close(_ number: UInt64) {
-        guard let id = shown.first(where: { $0.value.number == number })?.key, let bus else { return }
-        do throws(BusFailure) {
-            let call = try bus.newCall(
-                destination: Self.name, path: Self.path, interface: Self.name, member: "CloseNotification")
-            try call.forbidStart()
-            try call.append(id)
-            try bus.send(call)
-        } catch {
-            journal.log(.debug, "\(error)")
-        }
+    private func close(_ id: UInt32) throws(BusFailure) {
+        guard let bus else { return }
+        let call = try bus.newCall(
+            destination: Self.name, path: Self.path, interface: Self.name, member: "CloseNotification")
+        try call.append(id)
+        try bus.send(call)
     }
 
     /// The connection, on which we hear what becomes of notifications.
@@ -110,10 +100,9 @@ final class Notifier {
         }
         try onSignal("ActionInvoked", of: service) { [unowned self] id, message in
             let key = try message.readString()
-            guard let chosen = shown[id] else { return }
+            guard let chosen = shown.removeValue(forKey: id) else { return }
             // Not every service does that.
-            close(chosen.number)
-            shown[id] = nil
+            try? close(id)
             chosen.finish(.chosen(key: key, token: chosen.token))
         }
         try onSignal("NotificationClosed", of: service) { [unowned self] id, _ in
@@ -200,24 +189,12 @@ final class EndNotices {
         stop()
         let daemon = BusPeer(BusNames.service, bus: bus, failed: deaf)
         daemon.onOwnerChange { [unowned self] in askPressure() }
-        try onSignal(.applicationReclaimed, of: daemon) { [unowned self] message in
-            try message.skip("o")
-            let id = try message.readString()
-            try message.skip("u")
-            let bytes = try message.readUInt64()
-            try message.skip("t")
-            note(id, bytes, try message.readDictionary())
-        }
-        try onSignal(.applicationRemoved, of: daemon) { [unowned self] message in
-            try message.skip("o")
-            let id = try message.readString()
-            try message.skip("u")
-            guard try message.readString() == ExitReason.unresponsive.rawValue else { return }
-            note(id, nil, try message.readDictionary())
-        }
-        try onSignal(.memoryPressureChanged, of: daemon) { [unowned self] message in
+        try daemon.onSignal(
+            "path='\(BusNames.root)',interface='\(BusNames.manager)',"
+                + "member='\(ManagerSignal.memoryPressureChanged.rawValue)'"
+        ) { [unowned self] message in
             calls["pressure"] = nil
-            pressure = try message.readString()
+            pressure = try? message.readString()
             proceed()
         }
         try daemon.start()
@@ -230,15 +207,10 @@ final class EndNotices {
         calls = [:]
     }
 
-    private func onSignal(
-        _ signal: ManagerSignal, of daemon: BusPeer, _ handler: @escaping (borrowing Message) throws -> Void
-    ) throws(BusFailure) {
-        try daemon.onSignal(
-            "path='\(BusNames.root)',interface='\(BusNames.manager)',member='\(signal.rawValue)'"
-        ) { message in try? handler(message) }
-    }
-
-    private func note(_ id: String, _ bytes: UInt64?, _ details: [(key: String, value: Variant)]) {
+    /// Takes an application that was ended.
+    ///
+    /// - Parameter bytes: what its end has freed; nil: it was ended because it did not respond.
+    func note(_ id: String, _ bytes: UInt64?, _ details: [(key: String, value: Variant)]) {
         func has(_ detail: EndDetail, _ value: Variant) -> Bool {
             details.contains { $0.key == detail.rawValue && $0.value == value }
         }

@@ -1,6 +1,4 @@
 import AppStateBus
-import Glibc
-import Linux
 import Systemd
 import Windows
 
@@ -11,8 +9,6 @@ final class Playback: Watcher {
     private let journal: Journal
     private let observe: (_ path: String) throws(ObserverFailure) -> any SoundObserver
     private let tell: (Set<Int32>) -> Void
-    private let watch: PathWatch
-    private var watchSource: Source?
     private var observer: (any SoundObserver)?
     private var source: Source?
     private var reconnection: Retry?
@@ -31,13 +27,7 @@ final class Playback: Watcher {
         self.loop = loop
         self.journal = journal
         self.tell = tell
-        watch = try PathWatch(path: path)
-        watchSource = try loop.watch(watch.descriptor) { [unowned self] _ in
-            watch.dispatch()
-            reconnection?.reset()
-            connect()
-        }
-        reconnection = try Retry(loop, after: 100_000) { [unowned self] in connect() }
+        reconnection = try Retry(loop, after: 100_000, socket: path) { [unowned self] in connect() }
         connect()
     }
 
@@ -51,8 +41,8 @@ final class Playback: Watcher {
             journal.log(.info, "watching \(observer.subject)")
         } catch {
             journal.log(.debug, "\(error)")
-            // The socket exists, but no server listens, perhaps not yet: nothing announces listen(2).
-            if access(path, F_OK) == 0 { reconnection?.schedule() }
+            // If the socket exists, no server listens, perhaps not yet: nothing announces listen(2).
+            reconnection?.schedule()
         }
     }
 

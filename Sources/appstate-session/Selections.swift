@@ -25,7 +25,7 @@ final class Selections: Watcher {
     private var observer: any SelectionObserver
     private var source: Source?
     private var timer: Timer?
-    private var retry: Timer?
+    private var retry: Retry?
     /// How often text had been selected at the last check.
     private var marks: UInt64?
     /// Until when the text that was selected last counts, in microseconds of the loop's clock.
@@ -34,9 +34,6 @@ final class Selections: Watcher {
     /// How long selected text counts, in microseconds. Unlike a copy, a selection is often made in passing, and it
     /// lasts as long as the application lives.
     private static let longestMark: UInt64 = 120_000_000
-    /// If the display server has disconnected only this observer, another one replaces it after this time;
-    /// microseconds.
-    private static let pause: UInt64 = 10_000_000
 
     /// - Parameters:
     ///   - make: connects to the display server, for the first time or again. The agent waits for it.
@@ -55,7 +52,8 @@ final class Selections: Watcher {
         self.stall = stall
         observer = try make(false)
         timer = try loop.timer { [unowned self] in report() }
-        retry = try loop.timer { [unowned self] in connectAgain() }
+        // If the display server has disconnected only this observer, another one replaces it.
+        retry = try Retry(loop, after: 10_000_000) { [unowned self] in connectAgain() }
         try watch()
     }
 
@@ -71,10 +69,11 @@ final class Selections: Watcher {
             observer = try make(true)
             (marks, known) = (nil, [:])
             try watch()
+            retry?.hasSucceeded()
         } catch {
             if case .unsupported? = error as? ObserverFailure { return journal.log(.notice, "\(error)") }
             journal.log(.debug, "\(error)")
-            retry?.arm(at: loop.now + Self.pause)
+            retry?.schedule()
         }
     }
 
@@ -89,7 +88,7 @@ final class Selections: Watcher {
             timer?.disarm()
             tell(.clipboard, [])
             tell(.selection, [])
-            retry?.arm(at: loop.now + Self.pause)
+            retry?.schedule()
         }
     }
 

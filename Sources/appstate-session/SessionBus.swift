@@ -14,14 +14,35 @@ final class SessionBus {
     private var bus: Bus?
     private var followers: [(Bus?) -> Void] = []
     private var reconnection: Retry?
-    /// Reports that the bus's socket may have appeared, while there is no bus.
-    private var arrival: (watch: PathWatch, source: Source)?
 
     /// - Parameter address: the address of the session bus; nil: there is none.
     init(address: String?, loop: EventLoop, journal: Journal) {
         self.address = address
         self.loop = loop
         self.journal = journal
+    }
+
+    /// The address of the session bus. Nil: there is none.
+    static var ownAddress: String? { Environment["DBUS_SESSION_BUS_ADDRESS"] ?? userAddress }
+
+    /// The address of the user's bus, which all sessions of the user share. Without it, the address of the session bus.
+    static var userAddress: String? {
+        guard let path = Environment["XDG_RUNTIME_DIR"].map({ $0 + "/bus" }), access(path, W_OK) == 0 else {
+            return Environment["DBUS_SESSION_BUS_ADDRESS"]
+        }
+        return "unix:path=\(path)"
+    }
+
+    /// The name of the first local socket in a bus's address, as in `sun_path` of unix(7), with `@` before an abstract
+    /// one: `unix:path=…`, `unix:abstract=…` (D-Bus specification, "Server Addresses").
+    static func socket(of address: String) -> String? {
+        for entry in address.split(separator: ";") where entry.hasPrefix("unix:") {
+            for pair in entry.dropFirst("unix:".count).split(separator: ",") {
+                if pair.hasPrefix("path=") { return String(pair.dropFirst("path=".count)) }
+                if pair.hasPrefix("abstract=") { return "@" + pair.dropFirst("abstract=".count) }
+            }
+        }
+        return nil
     }
 
     /// The connection.
@@ -42,7 +63,6 @@ final class SessionBus {
             tell(nil)
         }
         self.bus = bus
-        arrival = nil
         reconnection?.hasSucceeded()
         tell(bus)
         return bus
@@ -53,7 +73,9 @@ final class SessionBus {
     /// - Parameter changed: gets the connection, at once if possible, and each that follows; nil: there is none now.
     func follow(_ changed: @escaping (Bus?) -> Void) throws(BusFailure) {
         if reconnection == nil {
-            reconnection = try Retry(loop, after: 100_000) { [unowned self] in connect() }
+            let socket = address.flatMap(Self.socket(of:))
+            let path = socket?.hasPrefix("/") == true ? socket : nil
+            reconnection = try Retry(loop, after: 100_000, socket: path) { [unowned self] in connect() }
         }
         let bus = bus.flatMap { $0.isOpen ? $0 : nil }
         followers.append(changed)
@@ -62,7 +84,7 @@ final class SessionBus {
 
     private func tell(_ bus: Bus?) {
         for follower in followers { follower(bus) }
-        if bus == nil, !followers.isEmpty { tryAgain() }
+        if bus == nil { tryAgain() }
     }
 
     private func connect() {
@@ -74,23 +96,5 @@ final class SessionBus {
         }
     }
 
-    private func tryAgain() {
-        guard let address else { return }
-        reconnection?.schedule()
-        guard arrival == nil, let path = DisplayServer.socket(ofBus: address), path.hasPrefix("/") else {
-            return
-        }
-        do {
-            let watch = try PathWatch(path: path)
-            let source = try loop.watch(watch.descriptor) { [unowned self] _ in
-                watch.dispatch()
-                guard access(path, F_OK) == 0 else { return }
-                reconnection?.reset()
-                connect()
-            }
-            arrival = (watch, source)
-        } catch {
-            journal.log(.debug, "\(error)")
-        }
-    }
+    private func tryAgain() { if address != nil { reconnection?.schedule() } }
 }

@@ -139,17 +139,6 @@ struct NotificationTests {
             }
         }
 
-        func reclaim(_ id: String, _ bytes: UInt64, _ details: [(String, Variant)]) throws {
-            try emit(BusNames.root, BusNames.manager, "ApplicationReclaimed") { message in
-                try message.append(objectPath: "/a")
-                try message.append(id)
-                try message.append(UInt32(7))
-                try message.append(bytes)
-                try message.append(UInt64(0))
-                try message.appendDictionary(details)
-            }
-        }
-
         func relax() throws {
             level = "normal"
             try emit(BusNames.root, BusNames.manager, "MemoryPressureChanged") { try $0.append("normal") }
@@ -189,17 +178,11 @@ struct NotificationTests {
         try bus.attach(to: scene.loop)
         try notices.start(on: bus) { Issue.record("\($0)") }
         try scene.settle()
-        try scene.reclaim("org.example.<A>", 300 << 20, [("session", .string("3"))])
-        try scene.reclaim("org.example.B", 1_700 << 20, [("unsaved-changes", .bool(true))])
-        try scene.reclaim("org.example.Again", 1, [("relaunch", .bool(true))])
-        try scene.reclaim("org.example.Elsewhere", 1, [("session", .string("4"))])
-        try scene.emit(BusNames.root, BusNames.manager, "ApplicationRemoved") { message in
-            try message.append(objectPath: "/a")
-            try message.append("org.example.Hung")
-            try message.append(UInt32(7))
-            try message.append("unresponsive")
-            try message.appendDictionary([])
-        }
+        notices.note("org.example.<A>", 300 << 20, [(key: "session", value: .string("3"))])
+        notices.note("org.example.B", 1_700 << 20, [(key: "unsaved-changes", value: .bool(true))])
+        notices.note("org.example.Again", 1, [(key: "relaunch", value: .bool(true))])
+        notices.note("org.example.Elsewhere", 1, [(key: "session", value: .string("4"))])
+        notices.note("org.example.Hung", nil, [])
         scene.isLocked = true
         try scene.settle()
         try scene.relax()
@@ -227,7 +210,7 @@ struct NotificationTests {
         try scene.loop.run("a launch") { !scene.launched.isEmpty }
         #expect(scene.launched == ["org.example.B \(Variant.string("token"))"])
         // The next one waits; with Notify=no nothing waits.
-        try scene.reclaim("org.example.C", 1, [])
+        notices.note("org.example.C", 1, [])
         try scene.settle()
         notices.configure(isWanted: false)
         try scene.settle()
@@ -241,7 +224,7 @@ struct NotificationTests {
             "org.example.A": .active, "org.example.B": .background,
         ]
         let portal = BackgroundPortal(
-            journal: Journal(identifier: "test"), notifier: scene.notifier, autostart: nil
+            journal: Journal(identifier: "test"), notifier: scene.notifier
         ) { states }
         let bus = try Bus.open(address: scene.bus.address)
         try bus.attach(to: scene.loop)
@@ -283,7 +266,7 @@ struct NotificationTests {
     func question() throws {
         let scene = try Scene()
         let portal = BackgroundPortal(
-            journal: Journal(identifier: "test"), notifier: scene.notifier, autostart: nil
+            journal: Journal(identifier: "test"), notifier: scene.notifier
         ) { nil }
         let bus = try Bus.open(address: scene.bus.address)
         try bus.attach(to: scene.loop)
@@ -306,35 +289,15 @@ struct NotificationTests {
             try scene.loop.run("a question") { scene.shown.count == index + 1 }
             #expect(scene.shown.last?.summary == "Example runs in the background")
             try scene.settle()
-            var end: Slot?
             if let key {
                 try scene.tell("ActionInvoked", UInt32(index + 1)) { try $0.append(key) }
             } else {
-                end = try scene.portal(
-                    "Close", at: handle, "org.freedesktop.impl.portal.Request", read: { _ in })
+                try scene.tell("NotificationClosed", UInt32(index + 1)) { try $0.append(UInt32(2)) }
             }
             try scene.loop.run("an answer") { answer != nil }
             #expect(answer == .uint32(UInt32(choice)))
-            withExtendedLifetime((slot, end)) {}
+            withExtendedLifetime(slot) {}
         }
-    }
-
-    @Test("an autostart entry is quoted; only a portal's own is changed")
-    func autostart() throws {
-        let scratch = try Scratch("autostart")
-        let autostart = Autostart(directory: scratch.path + "/autostart")
-        let id = try #require(ApplicationID("org.example.A"))
-        let file = scratch.path + "/autostart/org.example.A.desktop"
-        #expect(try autostart.enable(id, ["flatpak", "run", "a \"b\" 5% $c \\"], isActivatable: true))
-        let text = try String(contentsOfFile: file, encoding: .utf8)
-        #expect(text.contains("\nExec=\"flatpak\" \"run\" \"a \\\\\"b\\\\\" 5%% \\\\$c \\\\\\\\\"\n"))
-        #expect(text.hasSuffix("\nX-Flatpak=org.example.A\nDBusActivatable=true\n"))
-        #expect(try !autostart.enable(id, ["a\nHidden=true"], isActivatable: false))
-        #expect(try !autostart.disable(id))
-        #expect(!FileManager.default.fileExists(atPath: file))
-        try "[Desktop Entry]\n".write(toFile: file, atomically: true, encoding: .utf8)
-        #expect(try autostart.disable(id) && autostart.enable(id, ["b"], isActivatable: false))
-        #expect(try String(contentsOfFile: file, encoding: .utf8) == "[Desktop Entry]\n")
     }
 
     @Test("Flatpaks that the user allows to run in the background object, until the permission changes")

@@ -69,7 +69,7 @@ enum EntryReader {
         writing output: consuming Descriptor
     ) throws(KernelFailure) -> Int32 {
         try Spawn.run(
-            program, [program] + arguments, environment: environment, leading: nil,
+            program, [program] + arguments, environment: environment, inOwnSession: false,
             streams: Spawn.Streams(input: STDIN_FILENO, output: output.rawValue, errors: STDERR_FILENO))
     }
 

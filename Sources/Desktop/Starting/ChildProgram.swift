@@ -1,9 +1,9 @@
-import AppStateBus
+public import AppStateBus
 import Glibc
-import Linux
+public import Linux
 
 /// A child process of ours in a session of its own: setsid(2).
-final class ChildProgram {
+public final class ChildProgram {
     let pid: Int32
     private let process: PidFD
     private var source: Source?
@@ -15,11 +15,11 @@ final class ChildProgram {
     ///   - arguments: the arguments, beginning with `argv[0]`.
     ///   - environment: the whole environment, `NAME=value`.
     ///   - ended: called once with the exit status. The object retains itself until then.
-    init(
+    public init(
         _ program: String, _ arguments: [String], environment: [String], loop: EventLoop,
         ended: @escaping (ExitStatus) -> Void
     ) throws {
-        let pid = try Spawn.run(program, arguments, environment: environment, leading: .session)
+        let pid = try Spawn.run(program, arguments, environment: environment, inOwnSession: true)
         self.pid = pid
         do {
             process = try PidFD(pid: pid)
@@ -46,7 +46,7 @@ final class ChildProgram {
     }
 
     /// Kills the process and everything left in its process group.
-    func kill() {
+    public func kill() {
         // The process has not been reaped, so its number has not been reused.
         if source != nil { Glibc.kill(-pid, SIGKILL) }
     }

@@ -69,6 +69,8 @@ private final class Start {
     /// The wait for the service manager. Nil: there has been none.
     private var arrival: ServiceManager.Arrival?
     private var unit: UnitProgram?
+    /// The service manager's signals of the unit, as long as it is asked for the process, or how that ended.
+    private var changes: Slot?
     /// The service manager has started the unit.
     private var isStarted = false
     private var child: ChildProgram?
@@ -81,8 +83,6 @@ private final class Start {
     private static let managerPatience: UInt64 = 3_000_000
     /// How long the service manager may take to report how a process ended, in microseconds.
     private static let endPatience: UInt64 = 10_000_000
-    /// How often the service manager is asked for what it does not know yet, in microseconds.
-    private static let pause: UInt64 = 100_000
 
     init(
         _ request: ProgramRequest, _ number: UInt64, loop: EventLoop, bus: Bus?, executable: String,
@@ -147,6 +147,7 @@ private final class Start {
     private func startUnit(_ bus: Bus, _ number: UInt64, _ known: Set<String>) throws {
         let unit = UnitProgram(UnitName.service(request.id, number), bus: bus)
         self.unit = unit
+        try follow(unit)
         call = try bus.callAsync(try unit.startCall(request, gateCommand(nil), known)) { [weak self] reply in
             guard let self else { return }
             call = nil
@@ -176,6 +177,11 @@ private final class Start {
         ) { [weak self] in self?.ended($0) }
     }
 
+    private func follow(_ unit: UnitProgram) throws {
+        changes = try unit.onChange(
+            failed: { [weak self] in self?.fail("\($0)") }, changed: { [weak self] in self?.find() })
+    }
+
     private func gateCommand(_ directory: String?) -> [String] {
         [executable]
             + GateProgram.arguments(gate: gate?.address ?? "", request.command, directory: directory)
@@ -190,7 +196,6 @@ private final class Start {
         }
         if let child { return check(child.pid) }
         guard let unit, isStarted, call == nil else { return }
-        timer?.arm(at: min(deadline, loop.now + Self.pause))
         attempt {
             call = try unit.ask { [weak self] pid, status in
                 self?.call = nil
@@ -206,7 +211,7 @@ private final class Start {
                 process.unit = unit.name
                 end = try loop.watch(process.descriptor) { [weak self] _ in self?.processEnded() }
             }
-            (program, self.done, gate, waiting) = (process, nil, nil, [])
+            (program, self.done, gate, changes, waiting) = (process, nil, nil, nil, [])
             timer?.disarm()
             done(.success(process))
         }
@@ -217,6 +222,8 @@ private final class Start {
         end?.cancel()
         end = nil
         deadline = loop.now + Self.endPatience
+        timer?.arm(at: deadline)
+        attempt { if let unit { try follow(unit) } }
         find()
     }
 
@@ -230,7 +237,7 @@ private final class Start {
             }
         }
         end?.cancel()
-        (end, timer) = (nil, nil)
+        (end, timer, changes) = (nil, nil, nil)
         unit?.release()
         program.ended(status)
         over()
@@ -242,7 +249,7 @@ private final class Start {
 
     private func fail(_ why: String) {
         guard let done else { return }
-        (self.done, gate, timer, call) = (nil, nil, nil, nil)
+        (self.done, gate, timer, call, changes) = (nil, nil, nil, nil, nil)
         child?.kill()
         // A unit that is about to be started ends by itself, because its gate is closed. It is not stopped: one with
         // this name may have been left by an earlier agent.

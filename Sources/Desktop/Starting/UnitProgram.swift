@@ -45,6 +45,16 @@ struct UnitProgram {
         return try ServiceManager.start(name, values, bus)
     }
 
+    /// Reports changes of what `ask` asks for. Because of the reference, the service manager announces them.
+    func onChange(
+        failed: @escaping (MethodError) -> Void, changed: @escaping () -> Void
+    ) throws(BusFailure) -> Slot {
+        try bus.match(
+            "type='signal',sender='\(ServiceManager.name)',path='\(UnitName.objectPath(name))',"
+                + "interface='\(ServiceManager.properties)',member='PropertiesChanged',arg0='\(Self.service)'",
+            failed: failed, handler: { _ in changed() })
+    }
+
     /// Asks for its process, and how that has ended.
     ///
     /// - Parameter answered: gets its PID, 0 if there is none; and how it has ended, nil if it has not. `unknown`: it was

@@ -3,13 +3,6 @@ import Glibc
 /// Starts programs with posix_spawn(3). The child has no signal blocked or ignored, and its standard input is empty
 /// unless it is given one.
 public enum Spawn {
-    /// What the child leads: killing it reaches everything that the child has started.
-    public enum Leadership: Sendable {
-        case group
-        /// setsid(2)
-        case session
-    }
-
     /// What a child has as its standard streams. The descriptors stay with the caller.
     public struct Streams: Sendable {
         let input, output, errors: Int32
@@ -28,11 +21,12 @@ public enum Spawn {
     ///   - program: its file.
     ///   - arguments: all of them, beginning with the name that it is called by.
     ///   - environment: all of it, `NAME=value`.
-    ///   - leadership: nil: it stays in our group, so that it may ask the user on our terminal.
+    ///   - inOwnSession: killing its process group reaches what it has started: setsid(2). Otherwise it stays in our
+    ///     group, so that it may ask the user on our terminal.
     ///   - streams: nil: those of this process, with nothing to read.
     /// - Returns: its process ID. It is our child, and we must wait for it.
     public static func run(
-        _ program: String, _ arguments: [String], environment: [String], leading leadership: Leadership?,
+        _ program: String, _ arguments: [String], environment: [String], inOwnSession: Bool,
         streams: Streams? = nil
     ) throws(KernelFailure) -> Int32 {
         var actions = posix_spawn_file_actions_t()
@@ -54,13 +48,7 @@ public enum Spawn {
         sigfillset(&signals)
         posix_spawnattr_setsigdefault(&attributes, &signals)
         var flags = POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF
-        switch leadership {
-        case .group:
-            posix_spawnattr_setpgroup(&attributes, 0)
-            flags |= POSIX_SPAWN_SETPGROUP
-        case .session: flags |= ownSession
-        case nil: break
-        }
+        if inOwnSession { flags |= ownSession }
         posix_spawnattr_setflags(&attributes, Int16(flags))
         var pid: pid_t = 0
         let result = withStrings(arguments) { arguments in

@@ -7,10 +7,8 @@ import Systemd
 /// Reports calls on the session bus to applications that are suspended, or about to be.
 ///
 /// The bus shows such calls to a connection that has become a monitor (D-Bus specification, "BecomeMonitor"), with rules
-/// that let nothing else through. A monitor cannot change its rules or make calls, so each set of suspended
-/// applications has its own monitor, and queries go through another connection. The monitor exists before an
-/// application is suspended, and stays when the application runs again because it is needed, so that a call
-/// that was not answered in time is detected, too.
+/// that let nothing else through. The monitor exists before an application is suspended, and stays when the application
+/// runs again because it is needed, so that a call that was not answered in time is detected, too.
 ///
 /// dbus-broker accepts rules with a destination, but still sends a monitor all calls.
 final class CallWatch: Watcher, SessionListener {
@@ -23,8 +21,6 @@ final class CallWatch: Watcher, SessionListener {
     private let isSeen: (Bool) -> Void
     private var isSettled = false
     private var isRefused = false
-    /// Names are watched instead of calls.
-    private var isBlind = false
     /// For queries. Nil: there is no session bus.
     private var bus: Bus?
     /// The processes of names; 0: a name has none. Unique names are never reused, and a change of the owner of another
@@ -43,10 +39,8 @@ final class CallWatch: Watcher, SessionListener {
     private var targets: [String: Int32] = [:]
     private var next: [String: Int32]?
     private var wanted: [String: Int32] = [:]
-    /// The set of applications to watch changed while a monitor was being created.
+    /// The set of applications to watch has changed since the bus was asked for its connections.
     private var isStale = false
-    private var retry: Timer?
-    private var delay = shortestDelay
     /// For the names of services that have got an owner.
     private var announcements: [Slot] = []
     /// When suspended applications were last resumed for such a name, and the owner of the next one.
@@ -83,11 +77,6 @@ final class CallWatch: Watcher, SessionListener {
     /// their answers.
     private static let mostNames = 64
     private static let mostWaiting = 1_024
-    /// The delay until a monitor that was lost, or could not be created, is created again; microseconds,
-    /// doubled each time.
-    private static let shortestDelay: UInt64 = 1_000_000
-    private static let longestDelay: UInt64 = 60_000_000
-
     /// - Parameters:
     ///   - session: the session bus.
     ///   - entries: the desktop entries, whose ids are names of applications and not of services.
@@ -105,7 +94,6 @@ final class CallWatch: Watcher, SessionListener {
         classifier = SessionName(entries: entries)
         self.isSeen = isSeen
         self.needed = needed
-        retry = try loop.timer { [unowned self] in proceed() }
         announcing = try loop.timer { [unowned self] in announce() }
         // This watches nobody, and only checks whether monitoring is permitted.
         monitor.add(self)
@@ -135,44 +123,29 @@ final class CallWatch: Watcher, SessionListener {
 
     // MARK: Connections
 
-    /// Applications that were kept awake because of their names may be suspended again.
-    private func seeAgain() {
-        guard isBlind else { return }
-        isBlind = false
-        isSeen(true)
-    }
-
     private func proceed() {
         // The bus sends its calls to no monitor, so names are watched instead.
         if isSettled, isRefused { return }
-        guard next == nil, listing == nil, questions.isEmpty else {
+        guard listing == nil, questions.isEmpty else {
             isStale = true
             return
         }
         isStale = false
-        guard !resting.isEmpty else {
-            stopWatching()
-            return seeAgain()
-        }
+        guard !resting.isEmpty else { return become([:]) }
         guard let bus else { return }
         do throws(BusFailure) {
             listing = try bus.callAsync(try bus.newDriverCall("ListNames")) { [unowned self] reply in
                 listing = nil
-                guard let names = try? reply.readStrings() else { return tryAgain() }
+                guard let names = try? reply.readStrings() else { return }
                 let connections = Set(names.filter { $0.hasPrefix(":") }.prefix(Self.mostConnections))
                 processes = processes.filter { !$0.key.hasPrefix(":") || connections.contains($0.key) }
                 for name in connections where processes[name] == nil { ask(bus, name) }
                 if questions.isEmpty { haveAsked() }
             }
         } catch {
+            // The connection is lost, which is handled elsewhere.
             journal.log(.debug, "\(error)")
-            tryAgain()
         }
-    }
-
-    private func tryAgain() {
-        retry?.arm(at: loop.now + delay)
-        delay = min(2 * delay, Self.longestDelay)
     }
 
     private func use(_ bus: Bus?) {
@@ -237,25 +210,15 @@ final class CallWatch: Watcher, SessionListener {
             applications[pid] = .some(known)
             targets[name] = known
         }
-        if targets.isEmpty {
-            stopWatching()
-            seeAgain()
-        } else if targets != self.targets {
-            become(targets)
-        }
+        become(targets)
     }
 
     // MARK: The monitor
 
     private func become(_ targets: [String: Int32]) {
+        guard targets != wanted else { return }
         wanted = targets
         monitor.renew()
-    }
-
-    private func stopWatching() {
-        if targets.isEmpty, wanted.isEmpty { return }
-        targets = [:]
-        become([:])
     }
 
     func rules() -> [String] {
@@ -274,30 +237,16 @@ final class CallWatch: Watcher, SessionListener {
 
     func monitored(_ failure: MethodError?) {
         guard let made = next else {
-            if failure == nil { return }
-            targets = [:]
-            return tryAgain()
+            if failure != nil { targets = [:] }
+            return
         }
         next = nil
         if let failure { journal.log(.notice, "calls on the session bus are not watched: \(failure)") }
-        if !isSettled {
-            isSettled = true
-            isRefused = failure != nil
-            // If the bus came later than the agent, the first monitor already watches applications.
-            if failure == nil { use(made) }
-            isSeen(failure == nil)
-        } else if failure == nil {
-            use(made)
-            seeAgain()
-        } else {
-            tryAgain()
-        }
-        if isStale { proceed() }
-    }
-
-    private func use(_ made: [String: Int32]) {
-        targets = made
-        delay = Self.shortestDelay
+        if failure == nil { targets = made }
+        if isSettled { return }
+        isSettled = true
+        isRefused = failure != nil
+        isSeen(failure == nil)
     }
 
     func heard(_ message: borrowing Message) {

@@ -18,7 +18,6 @@ final class ConnectionWatch: Watcher {
     private let journal: Journal
     private let needed: (_ pid: Int32, _ reason: DemandReason) -> Void
     private let full: (_ pid: Int32) -> Void
-    private let timeToRun: UInt64
     private let sessionBus: String?
     /// Whether calls on the session bus are looked for as well, because no monitor sees them.
     var inspectsSessionBus = false {
@@ -42,7 +41,7 @@ final class ConnectionWatch: Watcher {
     private var registered: Set<Int32> = []
     /// Applications whose examination has failed: they are examined again.
     private var failed: Set<Int32> = []
-    private var retry: Timer?
+    private var retry: Retry?
     /// The last complaint.
     private var complaint: String?
 
@@ -85,8 +84,8 @@ final class ConnectionWatch: Watcher {
     /// The most bytes of a server's pending data that are examined: the kernel's default limit of a socket's
     /// queue (net.core.wmem_default).
     private static let mostUnread = 212_992
-    /// The delay until a failed examination is repeated, in microseconds.
-    private static let retryDelay: UInt64 = 1_000_000
+    /// The time within which an application runs after a reported demand, unless it must stay suspended, in microseconds.
+    private static let timeToRun: UInt64 = 100_000
 
     /// - Parameters:
     ///   - sessionBus: the name of the session bus's socket, as in `sun_path` of unix(7): a monitor sees the calls there.
@@ -94,22 +93,19 @@ final class ConnectionWatch: Watcher {
     ///     application is suspended again, except that it is asked to end.
     ///   - full: gets the main process of an application that the display server may soon disconnect, because
     ///     it is still suspended after the demand was reported, and more and more data waits for it.
-    ///   - timeToRun: the time within which an application runs after a reported demand, unless it must stay
-    ///     suspended; microseconds.
     init(
         loop: EventLoop, journal: Journal, sessionBus: String? = nil,
         needed: @escaping (_ pid: Int32, _ reason: DemandReason) -> Void,
-        full: @escaping (_ pid: Int32) -> Void = { _ in }, timeToRun: UInt64 = 100_000
+        full: @escaping (_ pid: Int32) -> Void = { _ in }
     ) throws {
         self.loop = loop
         self.journal = journal
         self.needed = needed
         self.full = full
-        self.timeToRun = timeToRun
         self.sessionBus = sessionBus
         worker = try Worker(name: "connections")
         source = try loop.watch(worker.descriptor) { [worker] _ in worker.complete() }
-        retry = try loop.timer { [unowned self] in lookAgain() }
+        retry = try Retry(loop) { [unowned self] in lookAgain() }
     }
 
     deinit {
@@ -253,7 +249,7 @@ final class ConnectionWatch: Watcher {
 
     private func fail(_ pid: Int32, _ why: String) {
         journal.log(.debug, "the sockets of process \(pid) are looked for again: \(why)")
-        if failed.isEmpty { retry?.arm(at: loop.now + Self.retryDelay) }
+        if failed.isEmpty { retry?.schedule() }
         failed.insert(pid)
     }
 
@@ -287,6 +283,7 @@ final class ConnectionWatch: Watcher {
         let isAwaited = if case .some(nil) = watched[pid] { true } else { false }
         switch result {
         case .success(let found):
+            retry?.reset()
             if isAwaited, hasInspectedSessionBus == inspectsSessionBus {
                 watch(pid, found.sockets, found.waiting)
             } else {
@@ -385,7 +382,7 @@ final class ConnectionWatch: Watcher {
             // It was drained.
             watched[pid]??.isFull = false
         } else if fill > 2, case let watch?? = watched[pid], !watch.isFull, let reported = watch.reported,
-            loop.now >= reported + timeToRun
+            loop.now >= reported + Self.timeToRun
         {
             watched[pid]??.isFull = true
             full(pid)

@@ -232,13 +232,9 @@ final class Launch {
         }
     }
 
-    /// Processes the current windows. With the first window of the application, the start is over for the
-    /// desktop.
-    func look(at presenter: Presenter) {
-        guard let token, tools.notices.isShown(token), let process = program?.pid ?? activated?.pid,
-            presenter.window(of: process) != nil
-        else { return }
-        endNotice()
+    /// With the first window of the application, the start is over for the desktop.
+    func endNotice(where hasWindow: (Int32) -> Bool) {
+        if isShown, let process = program?.pid ?? activated?.pid, hasWindow(process) { endNotice() }
     }
 
     private func endNotice() { if let token { tools.notices.end(token) } }

@@ -1,5 +1,6 @@
 import AppStateBus
 import AppStateContract
+import Desktop
 import Linux
 import Systemd
 
@@ -7,24 +8,50 @@ import Systemd
 /// them scopes. No other caller is obeyed.
 final class LaunchService {
     private let daemon: DaemonConnection
-    private let launching: Launching
+    private let launcher: Launcher
+    private let presenting: Presenting
+    private let scopes: ScopeMaker
+    private let user: SessionBus
     private var objects: [Slot] = []
-    private var launcher: Launcher { launching.launcher }
-    private var presenting: Presenting { launching.presenting }
 
     /// - Parameters:
-    ///   - bus: the system bus.
     ///   - daemon: the caller that is obeyed; it has registered this agent.
-    init(bus: Bus, daemon: DaemonConnection, launching: Launching) throws(BusFailure) {
+    ///   - session: the session bus.
+    ///   - raise: brings a window to the front.
+    ///   - leave: makes an application leave the front.
+    init(
+        loop: EventLoop, journal: Journal, daemon: DaemonConnection, session: SessionBus,
+        raise: @escaping Presenting.Raise, leave: @escaping Presenting.Leave
+    ) throws(BusFailure) {
         self.daemon = daemon
-        self.launching = launching
+        // If each login has a bus of its own, the service manager is still on the user's bus.
+        user =
+            SessionBus.userAddress == SessionBus.ownAddress
+            ? session : SessionBus(address: SessionBus.userAddress, loop: loop, journal: journal)
+        scopes = ScopeMaker(loop: loop)
+        launcher = try Launcher(loop: loop, journal: journal, session: session, user: user)
+        presenting = Presenting(
+            session: session, launcher: launcher, journal: journal, raise: raise, leave: leave)
+    }
+
+    /// - Parameter bus: the system bus.
+    func start(on bus: Bus) throws(BusFailure) {
         objects = [
             try bus.add(Interface(BusNames.launcher, methods: launcherMethods), at: BusNames.agentPath),
             try bus.add(Interface(BusNames.presenter, methods: presenterMethods), at: BusNames.agentPath),
         ]
     }
 
-    deinit { launcher.cancelAll() }
+    func stop() {
+        objects = []
+        cancelAll()
+    }
+
+    /// Cancels all launches that wait, because the daemon that has asked for them is gone.
+    func cancelAll() { launcher.cancelAll() }
+
+    /// Takes the current windows.
+    func look(at windows: [ReportedWindow]) { presenting.look(at: windows) }
 
     // MARK: Methods
 
@@ -156,7 +183,7 @@ final class LaunchService {
         let main = try Self.process(try call.read { try $0.readDescriptor() })
         let others = try call.read { try $0.readUInt32s() }.map(Self.pid)
         let pending = call.deferred()
-        launching.makeScope(id, main: main, others: others) { result in
+        scopes.make(id, main: main, others: others, bus: try? user.connection()) { result in
             switch result {
             case .success(let unit): pending.reply { try $0.append(unit) }
             case .failure(let error): pending.fail(error)

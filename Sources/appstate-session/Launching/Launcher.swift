@@ -4,7 +4,6 @@ import Desktop
 import Glibc
 import Linux
 import Systemd
-import Windows
 
 /// Starts applications by their desktop entries and knows how they ended. Each process waits at a gate until the daemon
 /// has registered it.
@@ -52,10 +51,13 @@ final class Launcher {
         timer = try loop.timer { [unowned self] in expire() }
     }
 
-    /// Takes the current windows. A launch that has a window is no longer announced.
-    func look(at presenter: Presenter) {
-        for launch in launches.values { launch.look(at: presenter) }
-        for errand in errands.values { errand.look(at: presenter) }
+    /// Launches that have a window are no longer announced.
+    ///
+    /// - Parameter hasWindow: whether the application with this main process has one.
+    func endNotices(where hasWindow: (Int32) -> Bool) {
+        for launch in [launches.values.map(\.self), errands.values.map(\.self)].joined() {
+            launch.endNotice(where: hasWindow)
+        }
         forgetErrands()
     }
 
@@ -115,7 +117,7 @@ final class Launcher {
         arm()
     }
 
-    /// Cancels all launches that wait, because the daemon that has asked for them is gone.
+    /// Cancels all launches that wait.
     func cancelAll() {
         for launch in launches.values where !launch.isSettled { launch.cancel() }
         arm()

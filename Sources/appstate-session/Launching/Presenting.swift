@@ -18,7 +18,9 @@ final class Presenting {
     private let raise: Raise
     let leave: Leave
     private let proc = Proc()
-    private var presenter = Presenter()
+    private var windows: [ReportedWindow] = []
+    /// Windows that have had the focus, the last at the end.
+    private var focused: [UInt64] = []
     /// The calls on the session bus that are in progress.
     private var calls: [Int: Slot] = [:]
     private var lastCall = 0
@@ -39,8 +41,38 @@ final class Presenting {
 
     /// Takes the current windows.
     func look(at windows: [ReportedWindow]) {
-        presenter.look(at: windows)
-        launcher.look(at: presenter)
+        self.windows = windows
+        let numbers = Set(windows.map(\.number))
+        focused.removeAll { !numbers.contains($0) }
+        if let window = windows.first(where: \.observed.focused)?.number, focused.last != window {
+            focused.removeAll { $0 == window }
+            focused.append(window)
+        }
+        launcher.endNotices { [self] in window(of: $0) != nil }
+    }
+
+    /// The window that had the focus last, otherwise a visible window, otherwise the first; nil: there is none. Windows
+    /// that may belong to another process are skipped.
+    ///
+    /// - Parameter process: the application's main process. Windows of its descendants are the application's windows.
+    private func window(of process: Int32) -> UInt64? {
+        var isOwn: [UInt32: Bool] = [:]
+        let own = windows.filter { window in
+            guard !window.observed.isShared else { return false }
+            if let known = isOwn[window.pid] { return known }
+            let answer = isPart(window.pid, of: process)
+            isOwn[window.pid] = answer
+            return answer
+        }
+        let numbers = Set(own.map(\.number))
+        if let last = focused.last(where: numbers.contains) { return last }
+        return (own.first(where: \.observed.visible) ?? own.first)?.number
+    }
+
+    /// Whether a process is the other one or a descendant of it.
+    private func isPart(_ pid: UInt32, of process: Int32) -> Bool {
+        guard let pid = Int32(exactly: pid) else { return false }
+        return pid == process || proc.lineage(of: pid).contains { $0.pid == process }
     }
 
     /// Brings a window of an application to the front.
@@ -48,7 +80,7 @@ final class Presenting {
     /// - Parameter process: the application's main process.
     /// - Returns: whether there is such a window, and it could be done.
     func present(_ process: Int32, _ token: String?) -> Bool {
-        guard let window = presenter.window(of: process) else { return false }
+        guard let window = window(of: process) else { return false }
         do throws(ObserverFailure) {
             try raise(window, token)
             return true
@@ -81,10 +113,10 @@ final class Presenting {
     ) {
         guard RunningApplication.isBusName(id), let bus = try? session.connection() else { return found(nil) }
         let application = RunningApplication(id, on: bus)
-        let isAsked = ask { [proc] done throws(BusFailure) in
-            try application.askProcess { owner in
+        let isAsked = ask { [unowned self] done throws(BusFailure) in
+            try application.askProcess { [unowned self] owner in
                 done()
-                let isOwn = owner.map { Presenter.isPart(UInt32($0), of: process, proc) } ?? false
+                let isOwn = owner.map { isPart(UInt32($0), of: process) } ?? false
                 found(isOwn ? application : nil)
             }
         }

@@ -130,7 +130,7 @@ private final class RemoteRun {
         }
         let environment = Environment.variables(of: "self").map { "\($0.name)=\($0.value)" }
         pid = try Spawn.run(
-            program, arguments, environment: environment, leading: nil,
+            program, arguments, environment: environment, inOwnSession: false,
             streams: Spawn.Streams(input: input.read, output: output.write, errors: errors.write))
         process = try PidFD(pid: pid)
     }
