@@ -16,7 +16,9 @@ struct UsageCommand: ParsableCommand {
     @Argument(help: "Only of this application, by its id.", completion: .ownApplicationIDs) var id: String?
 
     func validate() throws {
-        guard (1...7).contains(days) else { throw ValidationError("--days is a number from 1 to 7, not \(days).") }
+        guard (1...7).contains(days) else {
+            throw ValidationError("--days is a number from 1 to 7, not \(days).")
+        }
         if forget, output.json || id != nil {
             throw ValidationError("--forget deletes everything, and prints nothing.")
         }
