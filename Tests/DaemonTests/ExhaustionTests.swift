@@ -38,4 +38,25 @@ struct ExhaustionTests {
         }
         #expect((1..<10).contains(starts))
     }
+
+    @Test(
+        "appstated --release with too few descriptors says that not all is released; another one releases the rest",
+        .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
+    func release() throws {
+        var failures = 0
+        for descriptors in 3..<12 {
+            let scene = try CgroupScene()
+            let child = try Child("sleep", ["1000"])
+            let path = try scene.client.register("org.example.Stopped", child.pid)
+            for path in [scene.path, path] { try scene.client.application(path, "Suspend") }
+            try scene.daemon.end(SIGKILL)
+            let isReleased = try scene.daemon.release(descriptors: descriptors).waitForExit() == .exited(0)
+            let isHeld = try scene.cgroup.wantsFrozen() || isStopped(child.pid)
+            #expect(!isReleased || !isHeld, "with \(descriptors)")
+            if !isReleased { failures += 1 }
+            #expect(try scene.daemon.release().waitForExit() == .exited(0))
+            #expect(try !scene.cgroup.wantsFrozen() && !isStopped(child.pid), "after \(descriptors)")
+        }
+        #expect((1..<9).contains(failures))
+    }
 }

@@ -57,4 +57,28 @@ private struct ReadOnly {
             throw TestFailure("\(program) \(arguments): \(child.errors)")
         }
     }
+
+    @Test(
+        "a daemon without descriptors thaws what it froze once it has descriptors again",
+        .enabled(if: Programs.inPath("prlimit") != nil, "needs prlimit"))
+    func withoutDescriptors() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let home = try TestCgroup("app-test")
+        let child = try Child("sleep", ["1000"])
+        try home.take(child.pid)
+        let path = try client.register("org.example.App", child.pid)
+        try client.application(path, "Suspend")
+        for files in [3, 1_024] {
+            let limit = try Child("prlimit", ["--pid=\(daemon.process.pid)", "--nofile=\(files):"])
+            #expect(try limit.waitForExit() == .exited(0))
+            if files > 3 { break }
+            try client.application(path, "Resume")
+            #expect(try home.cgroup.isFrozen())
+            #expect(try client.state(path) == "suspended")
+        }
+        try client.wait("the thaw") { try !home.cgroup.wantsFrozen() }
+        try client.wait(for: path, toBe: "background")
+        #expect(try client.holds(path) == [])
+    }
 }
