@@ -46,7 +46,7 @@ struct ToggleTests {
         let (display, station, window, path) = (front.display, front.station, front.window, front.path)
 
         let key = try toggle(station, ["--minimize"])
-        #expect(key.output == "\(path) is suspended until it gets the focus\n", "\(key.errors)")
+        #expect(key.output == "org.example.Alpha is suspended until it gets the focus\n", "\(key.errors)")
         try station.wait(for: path, toBe: "suspended")
         try station.wait("it is minimized") {
             try station.property("Minimized", of: path) == .bool(true)
@@ -68,7 +68,7 @@ struct ToggleTests {
         for _ in 0..<3 {
             #expect(try toggle(station).output.hasSuffix("is suspended until it gets the focus\n"))
             try station.wait(for: path, toBe: "suspended")
-            #expect(try toggle(station).output == "\(path) runs\n")
+            #expect(try toggle(station).output == "org.example.Alpha runs\n")
             try station.wait(for: path, toBe: "active")
         }
     }
