@@ -13,6 +13,30 @@ import Testing
     .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
 struct FallbackTests {
     @Test(
+        "a daemon without descriptors thaws what it froze once it has descriptors again",
+        .enabled(if: Programs.inPath("prlimit") != nil, "needs prlimit"))
+    func withoutDescriptors() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let home = try TestCgroup("app-test")
+        let child = try Child("sleep", ["1000"])
+        try home.take(child.pid)
+        let path = try client.register("org.example.App", child.pid)
+        try client.application(path, "Suspend")
+        for files in [3, 1_024] {
+            let limit = try Child("prlimit", ["--pid=\(daemon.process.pid)", "--nofile=\(files):"])
+            #expect(try limit.waitForExit() == .exited(0))
+            if files > 3 { break }
+            try client.application(path, "Resume")
+            #expect(try home.cgroup.isFrozen())
+            #expect(try client.state(path) == "suspended")
+        }
+        try client.wait("the thaw") { try !home.cgroup.wantsFrozen() }
+        try client.wait(for: path, toBe: "background")
+        #expect(try client.holds(path) == [])
+    }
+
+    @Test(
         "if a cgroup cannot be frozen, the application is stopped by signal, and no process stays stopped",
         .enabled(if: ReadOnly.isPossible, "needs the right to mount"))
     func cannotBeFrozen() throws {
@@ -56,29 +80,5 @@ private struct ReadOnly {
         guard try child.waitForExit() == .exited(0) else {
             throw TestFailure("\(program) \(arguments): \(child.errors)")
         }
-    }
-
-    @Test(
-        "a daemon without descriptors thaws what it froze once it has descriptors again",
-        .enabled(if: Programs.inPath("prlimit") != nil, "needs prlimit"))
-    func withoutDescriptors() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let home = try TestCgroup("app-test")
-        let child = try Child("sleep", ["1000"])
-        try home.take(child.pid)
-        let path = try client.register("org.example.App", child.pid)
-        try client.application(path, "Suspend")
-        for files in [3, 1_024] {
-            let limit = try Child("prlimit", ["--pid=\(daemon.process.pid)", "--nofile=\(files):"])
-            #expect(try limit.waitForExit() == .exited(0))
-            if files > 3 { break }
-            try client.application(path, "Resume")
-            #expect(try home.cgroup.isFrozen())
-            #expect(try client.state(path) == "suspended")
-        }
-        try client.wait("the thaw") { try !home.cgroup.wantsFrozen() }
-        try client.wait(for: path, toBe: "background")
-        #expect(try client.holds(path) == [])
     }
 }
