@@ -226,11 +226,13 @@ public struct Application: Equatable, Sendable {
 
     /// The reasons that keep policy from suspending it once its grace period is over.
     public var objections: [String] {
-        tasks.map { "background task \($0.name)" } + backgroundModes.map { "background mode \($0)" }
-            + countedReasons.map { "reported \($0)" }
-            + inhibitors.map { "inhibited by \($0.who): \($0.why)" }
-            + (rule?.suspendWhen == .sleep ? ["SuspendWhen=sleep"] : [])
-            + (rule?.backgroundCPUQuota.map { ["BackgroundCPUQuota=\($0)%"] } ?? [])
+        var objections = tasks.map { "background task \($0.name)" }
+        objections += backgroundModes.map { "background mode \($0)" }
+        objections += countedReasons.map { "reported \($0)" }
+        objections += inhibitors.map { "inhibited by \($0.who): \($0.why)" }
+        if rule?.suspendWhen == .sleep { objections.append("SuspendWhen=sleep") }
+        if let quota = rule?.backgroundCPUQuota { objections.append("BackgroundCPUQuota=\(quota)%") }
+        return objections
     }
 
     /// The highest level of its windows at which policy still suspends it.

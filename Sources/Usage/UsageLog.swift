@@ -104,13 +104,15 @@ public struct UsageLog: Equatable, Sendable {
                     self = .pass(seconds)
                     return
                 }
-                let figures = words.dropFirst(3).map { Int64($0) ?? 0 } + [0, 0, 0, 0]
+                let figures: [Int64] = words.dropFirst(3).map { Int64($0) ?? 0 } + [0, 0, 0, 0]
                 guard words.count > 2, let number = Int(words[1]),
                     let state = LifeCycleState.allCases.first(where: { $0.rawValue.hasPrefix(words[2]) })
                 else { return nil }
                 var event = Event(time: 0, application: number, state: state)
-                (event.processor, event.frozen) = (figures[0], figures[1])
-                (event.swapped, event.reclaimed) = (figures[2], figures[3])
+                event.processor = figures[0]
+                event.frozen = figures[1]
+                event.swapped = figures[2]
+                event.reclaimed = figures[3]
                 self = .event(after: seconds, event)
             } else {
                 return nil
