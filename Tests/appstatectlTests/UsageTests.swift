@@ -112,7 +112,7 @@ struct UsageTests {
         let spans = log("= \(day)\n+ 0 A\n+ 1 B\n0 0 a\n300 1 b\n300 0 s\n300 1 n\n600\n").spans
         let chart = Chart(spans: spans, from: day, to: day + 1_200)
         #expect(chart.rows.map(\.id) == ["A", "B"])
-        #expect(chart.rows[0].seconds == [.active: 600, .suspended: 900 - 300])
+        #expect(chart.rows[0].seconds == [.active: 600, .suspended: 600] as [LifeCycleState: Int64])
         #expect(chart.rows[0].strokes == [.active: "M240 0h600", .suspended: "M840 0h600"])
         #expect(chart.rows[1].strokes == [.background: "M540 0h600"])
         #expect(chart.text.contains("@media (prefers-color-scheme:dark)"))
