@@ -10,6 +10,17 @@ extension Bus {
             destination: Self.driver, path: "/org/freedesktop/DBus", interface: Self.driver, member: member)
     }
 
+    /// Creates a call that reads a property. Its reply has one value, a variant.
+    public func newPropertyCall(
+        _ property: String, of interface: String, destination: String, path: String
+    ) throws(BusFailure) -> Message {
+        let message = try newCall(
+            destination: destination, path: path, interface: "org.freedesktop.DBus.Properties", member: "Get")
+        try message.append(interface)
+        try message.append(property)
+        return message
+    }
+
     /// Creates the call after which a bus that was opened with `isMonitor` receives the messages of others.
     ///
     /// - Parameter rules: match rules for the messages to receive; none: all messages.

@@ -404,9 +404,8 @@ extension Agent: DaemonConnectionDelegate {
         applyRules()
     }
 
-    func reclaimed(_ path: String, _ bytes: UInt64) { usage?.note(reclaimed: bytes, of: path) }
-
-    func ended(_ id: String, _ bytes: UInt64?, _ details: [(key: String, value: Variant)]) {
+    func ended(_ id: String, _ path: String, _ bytes: UInt64?, _ details: [(key: String, value: Variant)]) {
+        if let bytes { usage?.note(reclaimed: bytes, of: path) }
         notices.note(id, bytes, details)
     }
 

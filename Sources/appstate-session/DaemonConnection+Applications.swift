@@ -14,12 +14,12 @@ extension DaemonConnection {
                 if let pid = Int32(exactly: try message.readUInt32()) { applications.add(entry, pid) }
             },
             try match(ManagerSignal.applicationRemoved.rawValue, on: bus) { [unowned self] message in
-                try message.skip("o")
+                let path = try message.readObjectPath()
                 let id = try message.readString()
                 guard let pid = Int32(exactly: try message.readUInt32()) else { return }
                 switch ExitReason(rawValue: try message.readString()) {
                 case .unregistered?: delegate?.unregistered(pid)
-                case .unresponsive?: delegate?.ended(id, nil, try message.readDictionary())
+                case .unresponsive?: delegate?.ended(id, path, nil, try message.readDictionary())
                 default: break
                 }
                 questions[pid] = nil
@@ -46,8 +46,7 @@ extension DaemonConnection {
                 try message.skip("u")
                 let bytes = try message.readUInt64()
                 try message.skip("t")
-                delegate?.reclaimed(path, bytes)
-                delegate?.ended(id, bytes, try message.readDictionary())
+                delegate?.ended(id, path, bytes, try message.readDictionary())
             },
             try match(ManagerSignal.resync.rawValue, on: bus) { [unowned self] _ in
                 journal.log(
@@ -121,10 +120,9 @@ extension DaemonConnection {
     private func askSuspension(of pid: Int32) {
         guard let bus, let path = applications.entries[pid]?.path else { return }
         do throws(BusFailure) {
-            let question = try bus.newCall(
-                destination: BusNames.service, path: path, interface: BusNames.properties, member: "Get")
-            try question.append(BusNames.application)
-            try question.append(ApplicationProperty.suspension.rawValue)
+            let question = try bus.newPropertyCall(
+                ApplicationProperty.suspension.rawValue, of: BusNames.application,
+                destination: BusNames.service, path: path)
             questions[pid] = try bus.callAsync(question) { [unowned self] reply in
                 questions[pid] = nil
                 guard applications.entries[pid]?.path == path,

@@ -12,10 +12,9 @@ protocol DaemonConnectionDelegate: AnyObject {
     func applicationsChanged(from former: Applications)
     /// An application is no longer registered, and its process may keep running.
     func unregistered(_ pid: Int32)
-    /// An application was ended because memory was short, which has freed so many bytes.
-    func reclaimed(_ path: String, _ bytes: UInt64)
-    /// An application was ended because memory was short, or, without a number of bytes, because it did not respond.
-    func ended(_ id: String, _ bytes: UInt64?, _ details: [(key: String, value: Variant)])
+    /// An application was ended: because memory was short, which has freed so many bytes, or, without a number, because it
+    /// did not respond.
+    func ended(_ id: String, _ path: String, _ bytes: UInt64?, _ details: [(key: String, value: Variant)])
     /// Another daemon has taken the place of the one that we knew.
     func daemonChanged()
 }
@@ -318,11 +317,7 @@ final class DaemonConnection {
         for (pid, demand) in demands.due.filter({ isDue(.demand($0.key)) }).prefix(Self.mostCalls) {
             try send(
                 .demand(pid), ReporterMethod.reportDemand,
-                { message in
-                    try message.append(UInt32(pid))
-                    try message.append(demand.reason.rawValue)
-                    try message.append(UInt32(demand.other))
-                },
+                { try demand.write(to: $0, about: pid) },
                 declined: { [unowned self] in demands.settle(pid, demand) },
                 answered: { [unowned self] _ in
                     demands.settle(pid, demand)
@@ -347,9 +342,7 @@ final class DaemonConnection {
         guard let bus else { return }
         do {
             let message = try bus.newCall(ReporterMethod.reportDemand)
-            try message.append(UInt32(pid))
-            try message.append(reason.rawValue)
-            try message.append(UInt32(0))
+            try Demands.Demand(reason: reason, other: 0).write(to: message, about: pid)
             try bus.send(message)
             try bus.flush()
         } catch {

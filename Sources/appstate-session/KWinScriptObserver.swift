@@ -207,10 +207,8 @@ final class KWinScriptObserver: WindowObserver {
             },
         ]
         // The answer to this question comes after the bus has set up the match.
-        let question = try bus.newCall(
-            destination: kwin.connection, path: "/KWin", interface: BusNames.properties, member: "Get")
-        try question.append(Self.name)
-        try question.append("showingDesktop")
+        let question = try bus.newPropertyCall(
+            "showingDesktop", of: Self.name, destination: kwin.connection, path: "/KWin")
         desk.isShown = try bus.call(question).readVariant() == .bool(true)
     }
 

@@ -244,11 +244,8 @@ final class EndNotices {
     ) {
         guard let bus else { return }
         do throws(BusFailure) {
-            let call = try bus.newCall(
-                destination: service, path: path, interface: BusNames.properties, member: "Get")
+            let call = try bus.newPropertyCall(property, of: interface, destination: service, path: path)
             try call.forbidStart()
-            try call.append(interface)
-            try call.append(property)
             calls[kind] = try bus.callAsync(call) { [unowned self] reply in
                 calls[kind] = nil
                 answer(reply.isError ? nil : try? reply.readVariant())

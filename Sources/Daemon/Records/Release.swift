@@ -46,12 +46,9 @@ public enum Release {
     }
 
     private static func hasFailed(_ bus: Bus) throws(BusFailure) -> Bool {
-        let call = try bus.newCall(
-            destination: "org.freedesktop.systemd1",
-            path: "/org/freedesktop/systemd1/unit/appstated_2eservice",
-            interface: "org.freedesktop.DBus.Properties", member: "Get")
-        try call.append("org.freedesktop.systemd1.Unit")
-        try call.append("ActiveState")
+        let call = try bus.newPropertyCall(
+            "ActiveState", of: "org.freedesktop.systemd1.Unit", destination: "org.freedesktop.systemd1",
+            path: "/org/freedesktop/systemd1/unit/appstated_2eservice")
         let reply = try bus.call(call, timeout: patienceWithBus)
         return try reply.withEntered(.variant, "s") { () throws(BusFailure) in
             try reply.readString() == "failed"

@@ -1,3 +1,4 @@
+import AppStateBus
 import AppStateContract
 
 /// The suspended applications that are needed and of which the daemon must still be told.
@@ -6,6 +7,13 @@ struct Demands {
         let reason: DemandReason
         /// The process that needs it; 0: not known.
         let other: Int32
+
+        /// Appends what `ReportDemand` takes.
+        func write(to message: borrowing Message, about pid: Int32) throws(BusFailure) {
+            try message.append(UInt32(pid))
+            try message.append(reason.rawValue)
+            try message.append(UInt32(other))
+        }
     }
 
     /// By the process that is needed: one of several demands is enough.

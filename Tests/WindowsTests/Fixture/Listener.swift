@@ -11,7 +11,12 @@ final class Listener {
     init() throws {
         directory = try TestDesktop.directory()
         path = directory + "/socket"
-        descriptor = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        descriptor = try Self.listen(at: path)
+    }
+
+    /// A socket that listens at a path. The caller closes it.
+    static func listen(at path: String) throws -> Int32 {
+        let descriptor = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         var address = sockaddr_un()
         address.sun_family = sa_family_t(AF_UNIX)
         withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
@@ -19,7 +24,10 @@ final class Listener {
         let result = withUnsafePointer(to: &address) { pointer in
             pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { bind(descriptor, $0, size) }
         }
-        guard result == 0, listen(descriptor, 8) == 0 else { throw TestFailure("cannot listen at \(path)") }
+        guard result == 0, Glibc.listen(descriptor, 8) == 0 else {
+            throw TestFailure("cannot listen at \(path)")
+        }
+        return descriptor
     }
 
     deinit {

@@ -26,15 +26,7 @@ final class SocketStandIn: @unchecked Sendable {
     /// - Parameter answer: answers bytes, with whether the connection is to be closed then.
     init(path: String, bytes answer: @escaping @Sendable ([UInt8]) -> (bytes: [UInt8], closes: Bool)?) throws
     {
-        descriptor = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
-        var address = sockaddr_un()
-        address.sun_family = sa_family_t(AF_UNIX)
-        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
-        let size = socklen_t(MemoryLayout<sockaddr_un>.size)
-        let result = withUnsafePointer(to: &address) { pointer in
-            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { bind(descriptor, $0, size) }
-        }
-        guard result == 0, listen(descriptor, 8) == 0 else { throw TestFailure("cannot listen at \(path)") }
+        descriptor = try Listener.listen(at: path)
         let listener = descriptor
         Thread.detachNewThread { [weak self] in
             while case let connection = accept(listener, nil, nil), connection >= 0 {
