@@ -20,8 +20,8 @@ final class SessionInhibitors: Watcher, SessionListener {
     private struct Caller {
         /// Inhibitors that end one by one, by service.
         var counts: [String: Count] = [:]
-        /// Inhibitors of the portal: each ends through an object of its own.
-        var requests: Set<String> = []
+        /// The tokens of the inhibitors of the portal: each ends through an object of its own.
+        var requests: [String] = []
         /// Nil: the bus has not answered yet.
         var process: Int32?
         var slots: [Slot] = []
@@ -49,6 +49,8 @@ final class SessionInhibitors: Watcher, SessionListener {
     private static let portal = "org.freedesktop.portal.Inhibit"
     private static let portalName = "org.freedesktop.portal.Desktop"
     private static let request = "org.freedesktop.portal.Request"
+    /// What the portal uses where a caller gives no token, as GTK 3 does (xdg-desktop-portal, xdp-request.c).
+    private static let defaultToken = "t"
     /// The names whose owners have such interfaces. If a name has no owner, a call fails, and inhibits nothing.
     private static let names = [
         "org.freedesktop.ScreenSaver", "org.freedesktop.PowerManagement",
@@ -144,12 +146,14 @@ final class SessionInhibitors: Watcher, SessionListener {
             let destination = message.destination
         else { return }
         if interface == Self.request {
-            guard let path = message.path else { return }
-            return change(sender) { $0.requests.remove(path) }
+            guard let token = message.path.flatMap(Self.token) else { return }
+            return change(sender) { caller in
+                if let index = caller.requests.firstIndex(of: token) { caller.requests.remove(at: index) }
+            }
         }
         let service = services.first { $0.owner == destination }?.name ?? destination
         if interface == Self.portal {
-            return hold(sender, service, request: try? Self.request(of: message, sender))
+            return hold(sender, service, request: (try? Self.token(of: message)) ?? Self.defaultToken)
         }
         guard let methods = Self.interfaces[interface] else { return }
         if member == methods.begin {
@@ -166,18 +170,21 @@ final class SessionInhibitors: Watcher, SessionListener {
         }
     }
 
-    /// The object through which an inhibitor of the portal ends; nil: the caller has given it no name, and it ends with
-    /// the caller.
-    ///
-    /// The path is `/org/freedesktop/portal/desktop/request/SENDER/TOKEN` (XDG Desktop Portal, "Request").
-    private static func request(of message: borrowing Message, _ sender: String) throws -> String? {
+    /// The token that names the object through which an inhibitor of the portal ends; nil: the caller gives none.
+    private static func token(of message: borrowing Message) throws -> String? {
         try message.skip("su")
         let options = try message.readDictionary()
         guard case .string(let token)? = options.first(where: { $0.key == "handle_token" })?.value else {
             return nil
         }
-        let caller = sender.dropFirst().map { $0 == "." ? "_" : String($0) }.joined()
-        return "/org/freedesktop/portal/desktop/request/\(caller)/\(token)"
+        return token
+    }
+
+    /// The token in the path of such an object, `/org/freedesktop/portal/desktop/request/SENDER/TOKEN` (XDG Desktop
+    /// Portal, "Request"). The portal appends a number if the object exists already.
+    private static func token(_ path: String) -> String? {
+        let parts = path.split(separator: "/")
+        return parts.count >= 7 ? String(parts[6]) : nil
     }
 
     private func hold(_ sender: String, _ service: String, request: String?) {
@@ -187,7 +194,7 @@ final class SessionInhibitors: Watcher, SessionListener {
         if callers[sender] == nil { meet(sender) }
         change(sender) { caller in
             if let request {
-                if caller.requests.count < Self.mostRequests { caller.requests.insert(request) }
+                if caller.requests.count < Self.mostRequests { caller.requests.append(request) }
             } else {
                 caller.counts[service, default: Count()].number += 1
                 caller.counts[service]?.time = loop.now
