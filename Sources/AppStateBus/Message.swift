@@ -44,6 +44,11 @@ public struct Message: ~Copyable {
         var value: UInt64 = 0
         return sd_bus_message_get_cookie(pointer, &value) >= 0 ? value : nil
     }
+    /// The number of the call that this answers; nil: it answers none.
+    public var replySerial: UInt64? {
+        var value: UInt64 = 0
+        return sd_bus_message_get_reply_cookie(pointer, &value) >= 0 ? value : nil
+    }
     /// Whether it is a method call.
     public var isMethodCall: Bool { sd_bus_message_is_method_call(pointer, nil, nil) > 0 }
     /// Whether its member has this name. Nothing is copied, so that each message may be asked.

@@ -18,19 +18,20 @@ final class SessionInhibitors: Watcher, SessionListener {
     private var callers: [String: Caller] = [:]
 
     private struct Caller {
-        /// Inhibitors that end one by one, by service.
-        var counts: [String: Count] = [:]
-        /// The tokens of the inhibitors of the portal: each ends through an object of its own.
-        var requests: [String] = []
+        var inhibitors: [Inhibitor] = []
         /// Nil: the bus has not answered yet.
         var process: Int32?
         var slots: [Slot] = []
     }
 
-    private struct Count {
-        var number = 0
-        /// When the last inhibitor was requested, in microseconds.
-        var time: UInt64 = 0
+    private struct Inhibitor {
+        let service: String
+        /// The serial of the call that requested it.
+        let call: UInt64
+        /// When that was, in microseconds.
+        let time: UInt64
+        /// Names the portal's object through which it ends. Nil: it is not one of the portal's.
+        let token: String?
     }
 
     /// The methods that begin and end the inhibitors of an interface.
@@ -58,10 +59,6 @@ final class SessionInhibitors: Watcher, SessionListener {
         "org.gnome.SessionManager", "org.kde.Solid.PowerManagement",
         "org.kde.Solid.PowerManagement.PolicyAgent", portalName,
     ]
-    /// A session has a handful of callers.
-    private static let mostCallers = 64
-    /// The limit for each caller.
-    private static let mostRequests = 64
     /// How long a bus waits for a service that a call makes it start, in microseconds: dbus-daemon(1),
     /// "service_start_timeout".
     private static let startTime: UInt64 = 120_000_000
@@ -116,7 +113,7 @@ final class SessionInhibitors: Watcher, SessionListener {
     func rules() -> [String] {
         Self.interfaces.sorted { $0.key < $1.key }.flatMap { interface, methods in
             [methods.begin, methods.end].map { Self.rule(interface, $0) }
-        } + [Self.rule(Self.portal, "Inhibit"), Self.rule(Self.request, "Close")]
+        } + [Self.rule(Self.portal, "Inhibit"), Self.rule(Self.request, "Close"), "type='error'"]
     }
 
     private static func rule(_ interface: String, _ member: String) -> String {
@@ -141,32 +138,28 @@ final class SessionInhibitors: Watcher, SessionListener {
     // MARK: Inhibitors
 
     func heard(_ message: borrowing Message) {
+        // A call that fails inhibits nothing.
+        if message.isError, let caller = message.destination, let call = message.replySerial {
+            return change(caller) { $0.removeAll { $0.call == call } }
+        }
         guard Self.concerns(message), let sender = message.sender, let interface = message.interface,
             let member = message.member,
             let destination = message.destination
         else { return }
         if interface == Self.request {
             guard let token = message.path.flatMap(Self.token) else { return }
-            return change(sender) { caller in
-                if let index = caller.requests.firstIndex(of: token) { caller.requests.remove(at: index) }
-            }
+            return end(sender) { $0.token == token }
         }
         let service = services.first { $0.owner == destination }?.name ?? destination
         if interface == Self.portal {
-            return hold(sender, service, request: (try? Self.token(of: message)) ?? Self.defaultToken)
-        }
-        guard let methods = Self.interfaces[interface] else { return }
-        if member == methods.begin {
-            hold(sender, service, request: nil)
-        } else if member == methods.end {
-            change(sender) { caller in
-                // It may have begun under another name of the same connection.
-                let owner = services.first { $0.name == service }?.owner
-                let names = services.filter { $0.name == service || owner != nil && $0.owner == owner }.map(
-                    \.name)
-                guard let begun = names.first(where: { caller.counts[$0] != nil }) else { return }
-                caller.counts[begun]?.number -= 1
-            }
+            begin(message, sender, service, token: (try? Self.token(of: message)) ?? Self.defaultToken)
+        } else if member == Self.interfaces[interface]?.begin {
+            begin(message, sender, service, token: nil)
+        } else {
+            // It may have begun under another name of the same connection.
+            let owner = services.first { $0.name == service }?.owner
+            let names = services.filter { $0.name == service || owner != nil && $0.owner == owner }.map(\.name)
+            end(sender) { $0.token == nil && names.contains($0.service) }
         }
     }
 
@@ -187,23 +180,22 @@ final class SessionInhibitors: Watcher, SessionListener {
         return parts.count >= 7 ? String(parts[6]) : nil
     }
 
-    private func hold(_ sender: String, _ service: String, request: String?) {
-        guard Self.names.contains(service), callers[sender] != nil || callers.count < Self.mostCallers else {
-            return
+    private func begin(_ call: borrowing Message, _ sender: String, _ service: String, token: String?) {
+        guard Self.names.contains(service), let serial = call.serial else { return }
+        if callers[sender] == nil { follow(sender) }
+        change(sender) {
+            $0.append(Inhibitor(service: service, call: serial, time: loop.now, token: token))
         }
-        if callers[sender] == nil { meet(sender) }
-        change(sender) { caller in
-            if let request {
-                if caller.requests.count < Self.mostRequests { caller.requests.append(request) }
-            } else {
-                caller.counts[service, default: Count()].number += 1
-                caller.counts[service]?.time = loop.now
-            }
+    }
+
+    private func end(_ sender: String, _ isIt: (Inhibitor) -> Bool) {
+        change(sender) { inhibitors in
+            if let index = inhibitors.firstIndex(where: isIt) { inhibitors.remove(at: index) }
         }
     }
 
     /// Asks for the process of a connection, and watches for the connection's end.
-    private func meet(_ sender: String) {
+    private func follow(_ sender: String) {
         guard let bus else { return }
         callers[sender] = Caller()
         do throws(BusFailure) {
@@ -226,11 +218,10 @@ final class SessionInhibitors: Watcher, SessionListener {
         }
     }
 
-    private func change(_ sender: String, _ edit: (inout Caller) -> Void) {
-        guard var caller = callers[sender] else { return }
-        edit(&caller)
-        caller.counts = caller.counts.filter { $0.value.number > 0 }
-        callers[sender] = caller.counts.isEmpty && caller.requests.isEmpty ? nil : caller
+    private func change(_ sender: String, _ edit: (inout [Inhibitor]) -> Void) {
+        guard callers[sender] != nil else { return }
+        edit(&callers[sender, default: Caller()].inhibitors)
+        if callers[sender]?.inhibitors.isEmpty == true { callers[sender] = nil }
         publish()
     }
 
@@ -238,20 +229,15 @@ final class SessionInhibitors: Watcher, SessionListener {
     /// it.
     private func owned(_ service: String, isOwned: Bool) {
         for sender in callers.keys {
-            change(sender) { caller in
-                if !isOwned, service == Self.portalName { caller.requests = [] }
-                guard let count = caller.counts[service] else { return }
-                if !isOwned || loop.now - count.time > Self.startTime { caller.counts[service] = nil }
+            change(sender) {
+                $0.removeAll { $0.service == service && (!isOwned || loop.now - $0.time > Self.startTime) }
             }
         }
     }
 
     private func publish() {
         let present = Set(services.filter { $0.owner != nil }.map(\.name))
-        let inhibiting = callers.values.filter { caller in
-            !caller.requests.isEmpty && present.contains(Self.portalName)
-                || caller.counts.keys.contains(where: present.contains)
-        }
+        let inhibiting = callers.values.filter { $0.inhibitors.contains { present.contains($0.service) } }
         tell(Set(inhibiting.compactMap(\.process)))
     }
 }

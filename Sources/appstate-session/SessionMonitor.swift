@@ -90,7 +90,7 @@ final class SessionMonitor {
             try bus.onDisconnect { [unowned self, unowned monitor] in lose(monitor) }
             monitor.slots.append(
                 try bus.addFilter { [unowned self, unowned monitor] message in
-                    if message.isMethodCall || message.isSignal { take(message, from: monitor) }
+                    if message.isMethodCall || message.isSignal || message.isError { take(message, from: monitor) }
                     return false
                 })
             let rules = listeners.flatMap { $0.listener?.rules() ?? [] }

@@ -175,6 +175,21 @@ struct SessionInhibitorsTests {
         withExtendedLifetime(services) {}
     }
 
+    @Test("a call that fails inhibits nothing")
+    func failure() throws {
+        let scene = try Scene()
+        let service = try scene.serve(Self.screenSaver)
+        try scene.begin()
+        let player = try scene.connect()
+        try scene.inhibit(player)
+        try scene.wait(for: [getpid()])
+        // sd-bus answers that the object is unknown.
+        _ = try service.process()
+        while try service.process() {}
+        try service.flush()
+        try scene.wait(for: [])
+    }
+
     @Test(
         "an inhibitor of a Flatpak counts for the application, although its proxy is the caller",
         .enabled(if: Station.isAvailable, Station.whatIsMissing),

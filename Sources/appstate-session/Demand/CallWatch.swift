@@ -250,7 +250,7 @@ final class CallWatch: Watcher, SessionListener {
     }
 
     func heard(_ message: borrowing Message) {
-        if targets.isEmpty { return }
+        if targets.isEmpty || message.isError { return }
         let (sender, target) = (message.sender, message.destination)
         let (isSignal, interface, member) = (message.isSignal, message.interface, message.member)
         if isSignal, Self.actions.contains(where: { $0.0 == interface && $0.1 == member }) {
