@@ -2,7 +2,10 @@ import AppStateBus
 import Desktop
 import Systemd
 
-/// Finds the processes that keep the session from going idle, sleep or its end, through services of the session bus.
+/// Finds the processes that keep the session from going idle or the machine from sleeping, through services of the
+/// session bus.
+///
+/// An inhibitor of the session's end alone does not count: editors take it for unsaved changes, which are no work.
 ///
 /// These services identify applications only by text, if at all. Therefore a monitor watches the calls to
 /// them, with rules that let nothing else through (D-Bus specification, "BecomeMonitor"), and the bus is
@@ -32,6 +35,8 @@ final class SessionInhibitors: Watcher, SessionListener {
         let time: UInt64
         /// Names the portal's object through which it ends. Nil: it is not one of the portal's.
         let token: String?
+        /// It is not one of the session's end alone.
+        let counts: Bool
     }
 
     /// The methods that begin and end the inhibitors of an interface.
@@ -50,6 +55,8 @@ final class SessionInhibitors: Watcher, SessionListener {
     private static let portal = "org.freedesktop.portal.Inhibit"
     private static let portalName = "org.freedesktop.portal.Desktop"
     private static let request = "org.freedesktop.portal.Request"
+    /// The flags that count: of sleep, and of idleness. They are the same in GNOME's interface and the portal's.
+    private static let flags: UInt32 = 4 | 8
     /// What the portal uses where a caller gives no token, as GTK 3 does (xdg-desktop-portal, xdp-request.c).
     private static let defaultToken = "t"
     /// The names whose owners have such interfaces. If a name has no owner, a call fails, and inhibits nothing.
@@ -152,25 +159,38 @@ final class SessionInhibitors: Watcher, SessionListener {
         }
         let service = services.first { $0.owner == destination }?.name ?? destination
         if interface == Self.portal {
-            begin(message, sender, service, token: (try? Self.token(of: message)) ?? Self.defaultToken)
+            guard let (token, flags) = try? Self.portalInhibitor(message) else { return }
+            begin(message, sender, service, token: token ?? Self.defaultToken, flags)
         } else if member == Self.interfaces[interface]?.begin {
-            begin(message, sender, service, token: nil)
+            begin(message, sender, service, token: nil, Self.flags(message))
         } else {
             // It may have begun under another name of the same connection.
             let owner = services.first { $0.name == service }?.owner
-            let names = services.filter { $0.name == service || owner != nil && $0.owner == owner }.map(\.name)
+            let names = services.filter { $0.name == service || owner != nil && $0.owner == owner }.map(
+                \.name)
             end(sender) { $0.token == nil && names.contains($0.service) }
         }
     }
 
-    /// The token that names the object through which an inhibitor of the portal ends; nil: the caller gives none.
-    private static func token(of message: borrowing Message) throws -> String? {
-        try message.skip("su")
+    /// Reads a call of the portal's Inhibit.
+    private static func portalInhibitor(
+        _ message: borrowing Message
+    ) throws -> (token: String?, flags: UInt32) {
+        try message.skip("s")
+        let flags = try message.readUInt32()
         let options = try message.readDictionary()
-        guard case .string(let token)? = options.first(where: { $0.key == "handle_token" })?.value else {
-            return nil
+        if case .string(let token)? = options.first(where: { $0.key == "handle_token" })?.value {
+            return (token, flags)
         }
-        return token
+        return (nil, flags)
+    }
+
+    /// The flags of a call of another interface. Only GNOME's has them.
+    private static func flags(_ message: borrowing Message) -> UInt32 {
+        guard message.signature == "susu", (try? message.skip("sus")) != nil,
+            let flags = try? message.readUInt32()
+        else { return Self.flags }
+        return flags
     }
 
     /// The token in the path of such an object, `/org/freedesktop/portal/desktop/request/SENDER/TOKEN` (XDG Desktop
@@ -180,17 +200,25 @@ final class SessionInhibitors: Watcher, SessionListener {
         return parts.count >= 7 ? String(parts[6]) : nil
     }
 
-    private func begin(_ call: borrowing Message, _ sender: String, _ service: String, token: String?) {
+    private func begin(
+        _ call: borrowing Message, _ sender: String, _ service: String, token: String?, _ flags: UInt32
+    ) {
         guard Self.names.contains(service), let serial = call.serial else { return }
         if callers[sender] == nil { follow(sender) }
         change(sender) {
-            $0.append(Inhibitor(service: service, call: serial, time: loop.now, token: token))
+            $0.append(
+                Inhibitor(
+                    service: service, call: serial, time: loop.now, token: token,
+                    counts: flags & Self.flags != 0))
         }
     }
 
     private func end(_ sender: String, _ isIt: (Inhibitor) -> Bool) {
         change(sender) { inhibitors in
-            if let index = inhibitors.firstIndex(where: isIt) { inhibitors.remove(at: index) }
+            // Cookies are not known. In doubt the application runs.
+            let index =
+                inhibitors.firstIndex { isIt($0) && !$0.counts } ?? inhibitors.firstIndex(where: isIt)
+            if let index { inhibitors.remove(at: index) }
         }
     }
 
@@ -237,7 +265,9 @@ final class SessionInhibitors: Watcher, SessionListener {
 
     private func publish() {
         let present = Set(services.filter { $0.owner != nil }.map(\.name))
-        let inhibiting = callers.values.filter { $0.inhibitors.contains { present.contains($0.service) } }
+        let inhibiting = callers.values.filter {
+            $0.inhibitors.contains { $0.counts && present.contains($0.service) }
+        }
         tell(Set(inhibiting.compactMap(\.process)))
     }
 }
