@@ -97,14 +97,25 @@ class Trial:
             return False
         return wait_for(rests, limit, 0.05)
 
-    def processes(self):
+    def tree(self):
         found = set(descendants(self.main)) if self.main else set()
         # The pid of a process that has ended may be another's by now.
         if self.process.poll() is None:
             found |= set(descendants(self.process.pid))
-        for one in self.desk.cgroup.glob(f"*-{self.process.pid}.scope/**/cgroup.procs"):
-            found |= {int(pid) for pid in one.read_text().split()}
-        return {pid for pid in found if stat(pid)}
+        return found
+
+    def members(self):
+        """Returns the processes in its unit."""
+        return {int(pid) for one in self.desk.cgroup.glob(f"*-{self.process.pid}.scope/**/cgroup.procs")
+                for pid in one.read_text().split() if stat(int(pid))}
+
+    def servers(self):
+        """Returns the processes in its unit that are not part of it: it has started them in sessions of their own."""
+        own = {os.getsid(pid) for pid in self.tree() if stat(pid)}
+        return {pid for pid in self.members() - self.tree() if os.getsid(pid) not in own}
+
+    def processes(self):
+        return {pid for pid in self.tree() | self.members() - self.servers() if stat(pid)}
 
     def cost(self):
         """Returns the clock ticks and the wake-ups of its processes in a while, and who used ticks."""
@@ -168,7 +179,8 @@ class Trial:
         if seconds is None:
             return
         held = self.held_by()
-        means = "SIGSTOP" if self.desk.mode == "signals" else self.what.get("held", "freezer")
+        # A unit that holds servers is not frozen, and there is no service manager that could make another one.
+        means = "SIGSTOP" if self.desk.mode == "signals" or self.servers() else self.what.get("held", "freezer")
         self.tell("held by", held, held == means)
         self.tell("processes", len(self.processes()))
         ticks, wakes, who = self.cost()
