@@ -4,6 +4,14 @@ import desktop, services
 from desktop import wait_for, stat, switches, descendants, difference, colours
 
 
+def session(pid):
+    """Returns the id of its session, or None if it has ended."""
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None
+
+
 class Trial:
     """The test of one application: `run` does all steps, `result` has what they gave, `failures` which of them failed."""
 
@@ -111,8 +119,8 @@ class Trial:
 
     def servers(self):
         """Returns the processes in its unit that are not part of it: it has started them in sessions of their own."""
-        own = {os.getsid(pid) for pid in self.tree() if stat(pid)}
-        return {pid for pid in self.members() - self.tree() if os.getsid(pid) not in own}
+        own = {session(pid) for pid in self.tree()}
+        return {pid for pid in self.members() - self.tree() if session(pid) not in own | {None}}
 
     def processes(self):
         return {pid for pid in self.tree() | self.members() - self.servers() if stat(pid)}
