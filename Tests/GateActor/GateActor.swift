@@ -9,7 +9,7 @@ import Linux
 enum GateActor {
     static func main() throws {
         var words = Array(CommandLine.arguments.dropFirst())[...]
-        if words.first == GateProgram.option { GateProgram.run(words.dropFirst()) }
+        if words.first == GateProgram.option { GateProgram.run(Array(words.dropFirst())) }
         let order = words.popFirst()
         let isChild = words.first == "--children"
         if isChild { words.removeFirst() }

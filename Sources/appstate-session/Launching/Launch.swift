@@ -175,13 +175,10 @@ final class Launch {
             return true
         }
         isSettled = true
-        program.proceed { [self] failure in
-            guard let failure else {
-                startRest()
-                return done(nil)
-            }
-            program.cancel()
-            done(failure)
+        program.proceed { [self] why in
+            if let why { return done(.failed("\(id) was not started: \(why)")) }
+            startRest()
+            done(nil)
         }
         return true
     }
