@@ -137,11 +137,10 @@ struct ScopeTests {
             if case .failure(let error) = result { names.append(error.name) }
         }
         maker.make("a", main: try PidFD(pid: getpid()), others: [], bus: connection, done)
-        maker.make("a", main: try PidFD(pid: getpid()), others: [], bus: nil, done)
         _ = try eventually {
             _ = try loop.runOnce(timeout: 50_000)
-            return names.count == 2
+            return !names.isEmpty
         }
-        #expect(names == [ErrorName.notSupported.rawValue, ErrorName.notSupported.rawValue])
+        #expect(names == [ErrorName.notSupported.rawValue])
     }
 }

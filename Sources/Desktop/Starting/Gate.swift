@@ -28,10 +28,12 @@ final class Gate {
         source = try loop.watch(listener) { _ in
             let number = accept(listener, nil, nil)
             guard number >= 0 else { return }
-            let connection = Descriptor(owning: number)
             _ = fcntl(number, F_SETFD, FD_CLOEXEC)
-            guard let peer = SocketPeer(of: number), let pid = peer.pid, peer.uid == geteuid() else { return }
-            arrived(connection, pid)
+            if let peer = SocketPeer(of: number), let pid = peer.pid, peer.uid == geteuid() {
+                arrived(Descriptor(owning: number), pid)
+            } else {
+                close(number)
+            }
         }
     }
 

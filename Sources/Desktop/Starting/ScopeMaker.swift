@@ -21,13 +21,12 @@ public struct ScopeMaker {
     /// - Parameters:
     ///   - id: the application's id, for the name of the scope.
     ///   - others: processes other than `main`. Those that have ended are ignored.
-    ///   - bus: the user's bus, on which the service manager is reached; nil: there is none.
+    ///   - bus: the user's bus, on which the service manager is reached.
     ///   - done: called once, with the name of the scope, or the reason of the failure.
     public func make(
-        _ id: String, main: consuming PidFD, others: [Int32], bus: Bus?,
+        _ id: String, main: consuming PidFD, others: [Int32], bus: Bus,
         _ done: @escaping (Result<String, MethodError>) -> Void
     ) {
-        guard let bus else { return done(.failure(ServiceManager.absence)) }
         ScopeRequest(id, main: main, others: others, bus: bus, loop: loop, done)
             .begin(isManagerRunning: ServiceManager.isRunning(in: directory))
     }

@@ -29,7 +29,7 @@ final class LaunchService {
             SessionBus.userAddress == SessionBus.ownAddress
             ? session : SessionBus(address: SessionBus.userAddress, loop: loop, journal: journal)
         scopes = ScopeMaker(loop: loop)
-        launcher = try Launcher(loop: loop, journal: journal, session: session, user: user)
+        launcher = Launcher(loop: loop, journal: journal, session: session, user: user)
         presenting = Presenting(
             session: session, launcher: launcher, journal: journal, raise: raise, leave: leave)
     }
@@ -63,7 +63,7 @@ final class LaunchService {
             ) { [unowned self] in try start($0) },
             method(LauncherMethod.proceed, in: [("launch", "t")]) { [unowned self] in try proceed($0) },
             method(LauncherMethod.cancel, in: [("launch", "t")]) { [unowned self] call in
-                try launcher.cancel(try call.read { try $0.readUInt64() })
+                try launcher.launch(try call.read { try $0.readUInt64() }).cancel()
                 try call.reply()
             },
             method(
@@ -112,37 +112,36 @@ final class LaunchService {
 
     private func start(_ call: borrowing Call) throws {
         let (id, request) = try call.read { message in
-            (try Self.id(try message.readString()), try LaunchRequest(reading: try message.readDictionary()))
+            (try Self.id(try message.readString()), LaunchRequest(reading: try message.readDictionary()))
         }
         let pending = call.deferred()
-        launcher.start(id, request) { result in
-            switch result {
-            case .success(let launch):
+        launcher.start(id, request, isGated: true) { result in
+            do throws(MethodError) {
+                let launch = try result.get()
+                guard let program = launch.program else { throw .failed("\(id) has no process") }
                 pending.reply { reply in
                     try reply.append(launch.number)
-                    try reply.append(descriptor: launch.descriptor)
+                    try reply.append(descriptor: program.descriptor)
                     try reply.append(launch.isHeld)
-                    try reply.append(launch.unit)
+                    try reply.append(program.unit ?? "")
                 }
-            case .failure(let error): pending.fail(error)
+            } catch {
+                pending.fail(error)
             }
         }
     }
 
     private func proceed(_ call: borrowing Call) throws {
-        let number = try call.read { try $0.readUInt64() }
+        let launch = try launcher.launch(try call.read { try $0.readUInt64() })
         let pending = call.deferred()
-        launcher.proceed(number) { error in
+        launch.proceed { error in
             if let error { pending.fail(error) } else { pending.reply() }
         }
     }
 
     private func open(_ call: borrowing Call) throws {
         let ((id, pid), request) = try call.read { message in
-            (
-                try Self.application(in: message),
-                try LaunchRequest(reading: try message.readDictionary())
-            )
+            (try Self.application(in: message), LaunchRequest(reading: try message.readDictionary()))
         }
         let pending = call.deferred()
         presenting.open(id, pid, request) { error in
@@ -152,10 +151,7 @@ final class LaunchService {
 
     private func present(_ call: borrowing Call) throws {
         let ((_, pid), request) = try call.read { message in
-            (
-                try Self.application(in: message),
-                try LaunchRequest(reading: try message.readDictionary())
-            )
+            (try Self.application(in: message), LaunchRequest(reading: try message.readDictionary()))
         }
         let isRaised = presenting.present(pid, request.token)
         try call.reply { try $0.append(isRaised) }
@@ -168,22 +164,29 @@ final class LaunchService {
     }
 
     private func tellExit(_ call: borrowing Call) throws {
-        let number = try call.read { try $0.readUInt64() }
+        let launch = try launcher.launch(try call.read { try $0.readUInt64() })
         let pending = call.deferred()
-        launcher.tellExit(of: number) { exit in
+        launch.program?.onEnd { status in
+            let (how, number): (String, Int32) =
+                switch status {
+                case .exited(let code): ("exited", code)
+                case .signalled(let signal, _): ("signaled", signal)
+                case .unknown: ("unknown", 0)
+                }
             pending.reply { reply in
-                try reply.append(exit.how)
-                try reply.append(exit.status)
+                try reply.append(how)
+                try reply.append(number)
             }
         }
     }
 
     private func makeScope(_ call: borrowing Call) throws {
         let id = try Self.id(try call.read { try $0.readString() })
+        let bus = try user.connection()
         let main = try Self.process(try call.read { try $0.readDescriptor() })
         let others = try call.read { try $0.readUInt32s() }.map(Self.pid)
         let pending = call.deferred()
-        scopes.make(id, main: main, others: others, bus: try? user.connection()) { result in
+        scopes.make(id, main: main, others: others, bus: bus) { result in
             switch result {
             case .success(let unit): pending.reply { try $0.append(unit) }
             case .failure(let error): pending.fail(error)

@@ -25,9 +25,6 @@ final class Presenting {
     private var calls: [Int: Slot] = [:]
     private var lastCall = 0
 
-    /// A connection to the bus may have 128 replies pending: dbus-daemon(1), "max_replies_per_connection".
-    private static let mostCalls = 32
-
     init(
         session: SessionBus, launcher: Launcher, journal: Journal, raise: @escaping Raise,
         leave: @escaping Leave
@@ -146,7 +143,6 @@ final class Presenting {
     /// - Parameter call: makes the call; it gets a function to call when that is answered.
     /// - Returns: whether the call was made.
     private func ask(_ call: (_ done: @escaping () -> Void) throws(BusFailure) -> Slot) -> Bool {
-        guard calls.count < Self.mostCalls else { return false }
         lastCall += 1
         let number = lastCall
         do throws(BusFailure) {
@@ -164,6 +160,8 @@ final class Presenting {
     /// program supports that.
     private func openByEntry(_ id: String, _ request: LaunchRequest, _ answered: @escaping Answer) {
         if request.urls.isEmpty { return answered(nil) }
-        launcher.open(id, request, answered)
+        launcher.start(id, request, isGated: false) { result in
+            if case .failure(let error) = result { answered(error) } else { answered(nil) }
+        }
     }
 }

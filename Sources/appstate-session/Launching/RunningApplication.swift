@@ -33,6 +33,12 @@ struct RunningApplication {
         "/" + String(id.map { $0 == "." ? "/" : $0 == "-" ? "_" : $0 })
     }
 
+    /// Whether an error is that of a bus that has nothing to start for a name.
+    static func isAbsence(_ error: MethodError) -> Bool {
+        ["org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner"]
+            .contains(error.name)
+    }
+
     /// Makes the bus start the application if it does not run.
     func start(_ answered: @escaping (MethodError?) -> Void) throws(BusFailure) -> Slot {
         let message = try bus.newDriverCall("StartServiceByName")
@@ -44,6 +50,13 @@ struct RunningApplication {
     /// Asks for the PID of the application.
     func askProcess(_ answered: @escaping (Int32?) -> Void) throws(BusFailure) -> Slot {
         try bus.askProcess(of: id, answered)
+    }
+
+    /// Asks for the process of the application, and its pidfd if the bus provides one.
+    func askHeldProcess(
+        _ answered: @escaping ((pid: Int32, descriptor: Int32?)?) -> Void
+    ) throws(BusFailure) -> Slot {
+        try bus.askHeldProcess(of: id, answered)
     }
 
     /// Makes the application show itself or open URLs. It is not started for that.
