@@ -98,7 +98,7 @@ final class Launch {
                     return execute(entry, because: "\(error)")
                 }
                 attempt {
-                    call = try application.askHeldProcess { [unowned self] owner in
+                    call = try application.bus.askHeldProcess(of: id) { [unowned self] owner in
                         take(owner, entry, application)
                     }
                 }

@@ -111,7 +111,7 @@ final class Presenting {
         guard RunningApplication.isBusName(id), let bus = try? session.connection() else { return found(nil) }
         let application = RunningApplication(id, on: bus)
         let isAsked = ask { [unowned self] done throws(BusFailure) in
-            try application.askProcess { [unowned self] owner in
+            try bus.askProcess(of: id) { [unowned self] owner in
                 done()
                 let isOwn = owner.map { isPart(UInt32($0), of: process) } ?? false
                 found(isOwn ? application : nil)

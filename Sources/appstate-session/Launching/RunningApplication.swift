@@ -4,7 +4,7 @@ import Linux
 /// An application that owns its id as a name on the session bus: org.freedesktop.Application (Desktop Entry
 /// Specification, "D-Bus Activation").
 struct RunningApplication {
-    private let bus: Bus
+    let bus: Bus
     private let id: String
 
     private static let interface = "org.freedesktop.Application"
@@ -45,18 +45,6 @@ struct RunningApplication {
         try message.append(id)
         try message.append(UInt32(0))
         return try bus.callAsync(message, timeout: Self.startPatience) { answered($0.error) }
-    }
-
-    /// Asks for the PID of the application.
-    func askProcess(_ answered: @escaping (Int32?) -> Void) throws(BusFailure) -> Slot {
-        try bus.askProcess(of: id, answered)
-    }
-
-    /// Asks for the process of the application, and its pidfd if the bus provides one.
-    func askHeldProcess(
-        _ answered: @escaping ((pid: Int32, descriptor: Int32?)?) -> Void
-    ) throws(BusFailure) -> Slot {
-        try bus.askHeldProcess(of: id, answered)
     }
 
     /// Makes the application show itself or open URLs. It is not started for that.
