@@ -92,7 +92,7 @@ struct UnitTests {
         ])
         _ = try stage.bus.call(change, timeout: 300_000_000)
         let child = try Child(
-            try #require(StartTests.actor), ["--proceed", "a", "sh", "-c", "env > \(out)"],
+            try #require(StartTests.actor), ["a", "sh", "-c", "env > \(out)"],
             environment: [
                 "NOTIFY_SOCKET": "/x", "DESKTOP_STARTUP_ID": "old", "MINE": "a b $x",
                 "CHANGED": "old", "DISPLAY": ":77", "NIRI_SOCKET": "/ours",

@@ -14,9 +14,9 @@ final class Gate {
 
     /// - Parameters:
     ///   - directory: a directory that only the user can access, `XDG_RUNTIME_DIR`; nil: there is none.
-    ///   - arrived: gets the connection of a process of this user that waits, and its PID.
+    ///   - arrived: gets the connection of a process of this user that waits, which it must close, and the PID.
     init(
-        in directory: String?, loop: EventLoop, arrived: @escaping (consuming Descriptor, Int32) -> Void
+        in directory: String?, loop: EventLoop, arrived: @escaping (_ connection: Int32, _ pid: Int32) -> Void
     ) throws {
         path = "\(directory ?? "/tmp")/appstate-gate-\(String(UInt64.random(in: .min ... .max), radix: 36))"
         let socket = try Self.open(path, "bind the gate", Glibc.bind)
@@ -30,7 +30,7 @@ final class Gate {
             guard number >= 0 else { return }
             _ = fcntl(number, F_SETFD, FD_CLOEXEC)
             if let peer = SocketPeer(of: number), let pid = peer.pid, peer.uid == geteuid() {
-                arrived(Descriptor(owning: number), pid)
+                arrived(number, pid)
             } else {
                 close(number)
             }
@@ -49,13 +49,12 @@ final class Gate {
     ) throws(KernelFailure) -> Descriptor {
         var address = sockaddr_un()
         address.sun_family = sa_family_t(AF_UNIX)
-        let isShort = path.utf8.count < MemoryLayout.size(ofValue: address.sun_path)
-        if isShort { withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) } }
-        let number =
-            isShort ? socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0) : -1
-        guard number >= 0 else {
-            throw KernelFailure(operation: "socket", subject: path, errno: isShort ? errno : ENAMETOOLONG)
+        guard path.utf8.count < MemoryLayout.size(ofValue: address.sun_path) else {
+            throw KernelFailure(operation: operation, subject: path, errno: ENAMETOOLONG)
         }
+        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
+        let number = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        guard number >= 0 else { throw KernelFailure(operation: "socket", subject: path, errno: errno) }
         let descriptor = Descriptor(owning: number)
         let result = withUnsafePointer(to: &address) { pointer in
             pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {

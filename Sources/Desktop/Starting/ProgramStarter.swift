@@ -109,9 +109,9 @@ private final class Start {
         ] + request.command.arguments
     }
 
-    private func arrived(_ connection: consuming Descriptor, _ pid: Int32) {
+    private func arrived(_ connection: Int32, _ pid: Int32) {
         do {
-            let program = try StartedProgram(connection, pid: pid, unit: unit, loop: starter.loop)
+            let program = try StartedProgram(pid, at: connection, unit: unit, loop: starter.loop)
             if let unit, let manager {
                 try program.watchEnd {
                     manager.askEnding(of: unit) { status in

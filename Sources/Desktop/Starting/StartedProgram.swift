@@ -18,12 +18,15 @@ public final class StartedProgram {
     private var end: Source?
     private let loop: EventLoop
 
-    init(
-        _ connection: consuming Descriptor, pid: Int32, unit: String?, loop: EventLoop
-    ) throws(KernelFailure) {
-        process = try PidFD(pid: pid)
-        (self.pid, self.unit, self.loop) = (pid, unit, loop)
-        gate = connection.release()
+    /// - Parameter gate: its connection, owned by this object from now on.
+    init(_ pid: Int32, at gate: Int32, unit: String?, loop: EventLoop) throws(KernelFailure) {
+        do throws(KernelFailure) {
+            process = try PidFD(pid: pid)
+        } catch {
+            close(gate)
+            throw error
+        }
+        (self.pid, self.gate, self.unit, self.loop) = (pid, gate, unit, loop)
     }
 
     /// A process that runs already, which the session bus has started.
@@ -49,12 +52,16 @@ public final class StartedProgram {
     ///
     /// - Parameter done: called when the program runs, or with the reason why it cannot be run.
     public func proceed(_ done: @escaping (_ why: String?) -> Void = { _ in }) {
-        source = try? loop.watch(gate) { [self] _ in
-            source?.cancel()
-            source = nil
-            var number: Int32 = 0
-            let isFailure = read(gate, &number, MemoryLayout<Int32>.size) == MemoryLayout<Int32>.size
-            done(isFailure ? String(cString: strerror(number)) : nil)
+        do throws(BusFailure) {
+            source = try loop.watch(gate) { [self] _ in
+                source?.cancel()
+                source = nil
+                var number: Int32 = 0
+                let isFailure = read(gate, &number, MemoryLayout<Int32>.size) == MemoryLayout<Int32>.size
+                done(isFailure ? String(cString: strerror(number)) : nil)
+            }
+        } catch {
+            return done("\(error)")
         }
         var word: UInt8 = 1
         // If the process has ended, the event source reports it.
