@@ -84,7 +84,7 @@ private final class Start {
     private func startUnit(by manager: ServiceManager, _ environment: Variant?) throws {
         let unit = UnitName.service(request.id)
         self.unit = unit
-        try manager.start(unit, request.properties(gateCommand, of: environment)) { [self] error in
+        try manager.start(unit, request.properties(gateCommand(in: nil), of: environment)) { [self] error in
             if let error { fail("\(error)") }
         }
     }
@@ -95,17 +95,18 @@ private final class Start {
             return fail("the service manager of the user cannot be asked for a unit: \(obstacle)")
         }
         child = try ChildProgram(
-            starter.executable, gateCommand,
+            starter.executable, gateCommand(in: Environment["HOME"]),
             environment: ProgramEnvironment.ofChild(request.environment), loop: starter.loop
         ) { [self] status in
             if let program { program.ended(status) } else { fail("it ended before it could wait: \(status)") }
         }
     }
 
-    private var gateCommand: [String] {
+    /// - Parameter home: where it runs if the request names no directory; nil: where it is.
+    private func gateCommand(in home: String?) -> [String] {
         [
             starter.executable, GateProgram.option, gate?.path ?? "",
-            request.command.directory ?? Environment["HOME"] ?? "", request.command.program,
+            request.command.directory ?? home ?? "", request.command.program,
         ] + request.command.arguments
     }
 

@@ -126,17 +126,18 @@ final class LaunchService {
         let (id, request) = (try Self.id(in: call), try Self.request(in: call))
         let pending = call.deferred()
         launcher.start(id, request, isGated: true) { result in
-            do throws(MethodError) {
-                let launch = try result.get()
-                guard let program = launch.program else { throw .failed("\(id) has no process") }
+            switch result {
+            case .failure(let error): pending.fail(error)
+            case .success(let launch):
+                guard let program = launch.program else {
+                    return pending.fail(.failed("\(id) has no process"))
+                }
                 pending.reply { reply in
                     try reply.append(launch.number)
                     try reply.append(descriptor: program.descriptor)
                     try reply.append(launch.isHeld)
                     try reply.append(program.unit ?? "")
                 }
-            } catch {
-                pending.fail(error)
             }
         }
     }
