@@ -14,7 +14,6 @@ import Testing
     .enabled(if: UserManager.isAvailable, Comment(rawValue: UserManager.whatIsMissing)))
 struct ScopeTests {
     private final class Stage: UnitStage {
-        private(set) lazy var maker = ScopeMaker(loop: loop)
         let hierarchy: UnifiedHierarchy
 
         override init() throws {
@@ -48,19 +47,18 @@ struct ScopeTests {
         }
 
         func make(
-            _ id: String, _ main: Int32, _ others: [Int32] = [], by maker: ScopeMaker? = nil,
-            over bus: Bus? = nil
+            _ id: String, _ main: Int32, _ others: [Int32] = []
         ) throws -> Result<String, MethodError> {
             var result: Result<String, MethodError>?
-            (maker ?? self.maker).make(
-                id, main: try PidFD(pid: main), others: others, bus: bus ?? self.bus
+            ScopeMaker.make(
+                id, main: try PidFD(pid: main), others: others, bus: bus, loop: loop
             ) { result = $0 }
             try turn { result != nil }
             return try #require(result)
         }
 
-        func refusal(_ main: Int32, _ others: [Int32] = [], over bus: Bus? = nil) throws -> ErrorName? {
-            guard case .failure(let error) = try make("a", main, others, over: bus) else { return nil }
+        func refusal(_ main: Int32, _ others: [Int32] = []) throws -> ErrorName? {
+            guard case .failure(let error) = try make("a", main, others) else { return nil }
             return ErrorName(rawValue: error.name)
         }
 
@@ -117,7 +115,7 @@ struct ScopeTests {
         let process = try PidFD(pid: ended.pid)
         _ = try ended.waitForExit()
         var result: Result<String, MethodError>?
-        stage.maker.make("a", main: process, others: [], bus: stage.bus) { result = $0 }
+        ScopeMaker.make("a", main: process, others: [], bus: stage.bus, loop: stage.loop) { result = $0 }
         try stage.turn { result != nil }
         guard case .failure(let error)? = result else { throw TestFailure("\(String(describing: result))") }
         #expect(ErrorName(rawValue: error.name) == .noSuchProcess)
@@ -131,16 +129,16 @@ struct ScopeTests {
         let loop = try EventLoop()
         let connection = try Bus.open(address: bus.address)
         try connection.attach(to: loop)
-        let maker = ScopeMaker(loop: loop, directory: nil)
-        var names: [String] = []
-        let done: (Result<String, MethodError>) -> Void = { result in
-            if case .failure(let error) = result { names.append(error.name) }
+        var name: String?
+        ScopeMaker.make(
+            "a", main: try PidFD(pid: getpid()), others: [], bus: connection, loop: loop, directory: nil
+        ) { result in
+            if case .failure(let error) = result { name = error.name }
         }
-        maker.make("a", main: try PidFD(pid: getpid()), others: [], bus: connection, done)
         _ = try eventually {
             _ = try loop.runOnce(timeout: 50_000)
-            return !names.isEmpty
+            return name != nil
         }
-        #expect(names == [ErrorName.notSupported.rawValue])
+        #expect(name == ErrorName.notSupported.rawValue)
     }
 }

@@ -3,37 +3,8 @@ import AppStateContract
 import Glibc
 public import Linux
 
-/// Moves processes of the user into scopes of their own: systemd.scope(5).
-public struct ScopeMaker {
-    fileprivate let loop: EventLoop
-    fileprivate let directory: String?
-
-    /// - Parameters:
-    ///   - loop: the loop to which each bus is attached.
-    ///   - directory: the user's runtime directory, which holds the service manager's socket; nil: there is none.
-    public init(loop: EventLoop, directory: String? = Environment["XDG_RUNTIME_DIR"]) {
-        (self.loop, self.directory) = (loop, directory)
-    }
-
-    /// Moves processes into a new scope. If `main` is in a scope of this application already, and none of the others
-    /// is, it attaches the others to that scope.
-    ///
-    /// - Parameters:
-    ///   - id: the application's id, for the name of the scope.
-    ///   - others: processes other than `main`. Those that have ended are ignored.
-    ///   - bus: the user's bus, on which the service manager is reached.
-    ///   - done: called once, with the name of the scope, or the reason of the failure.
-    public func make(
-        _ id: String, main: consuming PidFD, others: [Int32], bus: Bus,
-        _ done: @escaping (Result<String, MethodError>) -> Void
-    ) {
-        ScopeRequest(id, main: main, others: others, bus: bus, loop: loop, done)
-            .begin(isManagerRunning: ServiceManager.isRunning(in: directory))
-    }
-}
-
-/// It retains itself until it is answered.
-private final class ScopeRequest {
+/// Moves processes of the user into a scope of their own: systemd.scope(5). It retains itself until it is answered.
+public final class ScopeMaker {
     private let id: String
     private let main: PidFD
     private let others: [Int32]
@@ -49,7 +20,25 @@ private final class ScopeRequest {
     /// How long the service manager may take in all, in microseconds.
     private static let patience: UInt64 = 5_000_000
 
-    init(
+    /// Moves processes into a new scope. If `main` is in a scope of this application already, and none of the others
+    /// is, it attaches the others to that scope.
+    ///
+    /// - Parameters:
+    ///   - id: the application's id, for the name of the scope.
+    ///   - others: processes other than `main`. Those that have ended are ignored.
+    ///   - bus: the user's bus, attached to the loop, on which the service manager is reached.
+    ///   - directory: the user's runtime directory, which holds the service manager's socket; nil: there is none.
+    ///   - done: called once, with the name of the scope, or the reason of the failure.
+    public static func make(
+        _ id: String, main: consuming PidFD, others: [Int32], bus: Bus, loop: EventLoop,
+        directory: String? = Environment["XDG_RUNTIME_DIR"],
+        _ done: @escaping (Result<String, MethodError>) -> Void
+    ) {
+        ScopeMaker(id, main: main, others: others, bus: bus, loop: loop, done)
+            .begin(isManagerRunning: ServiceManager.isRunning(in: directory))
+    }
+
+    private init(
         _ id: String, main: consuming PidFD, others: [Int32], bus: Bus, loop: EventLoop,
         _ done: @escaping (Result<String, MethodError>) -> Void
     ) {
@@ -58,7 +47,7 @@ private final class ScopeRequest {
         manager = ServiceManager(bus, loop)
     }
 
-    func begin(isManagerRunning: Bool) {
+    private func begin(isManagerRunning: Bool) {
         attempt {
             timer = try loop.timer { [self] in
                 finish(.failure(.failed("the service manager has not made the scope in time")))

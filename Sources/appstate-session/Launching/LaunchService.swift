@@ -13,7 +13,7 @@ final class LaunchService {
     private let daemon: DaemonConnection
     private let launcher: Launcher
     private let presenting: Presenting
-    private let scopes: ScopeMaker
+    private let loop: EventLoop
     private let user: SessionBus
     private let leave: Leave
     private var objects: [Slot] = []
@@ -32,7 +32,7 @@ final class LaunchService {
         user =
             SessionBus.userAddress == SessionBus.ownAddress
             ? session : SessionBus(address: SessionBus.userAddress, loop: loop, journal: journal)
-        scopes = ScopeMaker(loop: loop)
+        self.loop = loop
         launcher = Launcher(loop: loop, journal: journal, session: session, user: user)
         presenting = Presenting(session: session, launcher: launcher, journal: journal, raise: raise)
         self.leave = leave
@@ -165,7 +165,7 @@ final class LaunchService {
         let main = try Self.process(try call.read { try $0.readDescriptor() })
         let others = try call.read { try $0.readUInt32s() }.map(Self.pid)
         let pending = call.deferred()
-        scopes.make(id, main: main, others: others, bus: bus) { result in
+        ScopeMaker.make(id, main: main, others: others, bus: bus, loop: loop) { result in
             switch result {
             case .success(let unit): pending.reply { try $0.append(unit) }
             case .failure(let error): pending.fail(error)
