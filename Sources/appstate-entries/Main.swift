@@ -14,6 +14,8 @@ import Glibc
 @main
 enum Main {
     static func main() {
+        // Nobody waits longer. Desktop entries may be on a file server.
+        alarm(5)
         // Modules for other file systems would connect to the session bus.
         setenv("GIO_USE_VFS", "local", 1)
         var words = CommandLine.arguments.dropFirst()

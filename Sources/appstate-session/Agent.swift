@@ -381,7 +381,10 @@ extension Agent: DaemonConnectionDelegate {
         adoption.use(nil)
     }
 
-    func daemonChanged() { launches.cancelAll() }
+    func daemonChanged() {
+        launches.cancelAll()
+        notices.proceed()
+    }
 
     func applicationsChanged(from former: Applications) {
         let applications = daemon.applications

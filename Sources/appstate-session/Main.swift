@@ -11,7 +11,7 @@ import Windows
 enum Main {
     static func main() {
         if CommandLine.arguments.dropFirst().first == GateProgram.option {
-            GateProgram.run(CommandLine.arguments.dropFirst(2))
+            GateProgram.run(Array(CommandLine.arguments.dropFirst(2)))
         }
         switch Arguments(CommandLine.arguments.dropFirst()) {
         case .help:

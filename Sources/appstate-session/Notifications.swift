@@ -150,11 +150,10 @@ final class EndNotices {
     private var earliest: UInt64 = 0
     private var timer: Timer?
     private var bus: Bus?
-    private var daemon: BusPeer?
-    /// Nil: not known.
-    private var pressure: String?
-    private var lockChange: Slot?
-    private var calls: [String: Slot] = [:]
+    private var changes: [Slot] = []
+    /// Asks whether what has ended may be shown.
+    private var question: Slot?
+    private var launches: [String: Slot] = [:]
 
     /// In microseconds.
     private static let pause: UInt64 = 10_000_000
@@ -186,26 +185,25 @@ final class EndNotices {
     ///   - bus: the system bus, on a connection that is subscribed to the daemon.
     ///   - deaf: called if the bus refuses a match rule for the daemon.
     func start(on bus: Bus, deaf: @escaping (MethodError) -> Void) throws(BusFailure) {
-        stop()
-        let daemon = BusPeer(BusNames.service, bus: bus, failed: deaf)
-        daemon.onOwnerChange { [unowned self] in askPressure() }
-        try daemon.onSignal(
-            "path='\(BusNames.root)',interface='\(BusNames.manager)',"
-                + "member='\(ManagerSignal.memoryPressureChanged.rawValue)'"
-        ) { [unowned self] message in
-            calls["pressure"] = nil
-            pressure = try? message.readString()
-            proceed()
-        }
-        try daemon.start()
-        (self.bus, self.daemon) = (bus, daemon)
+        self.bus = bus
+        // What a signal says is asked for again: any connection can address one to us.
+        changes = [
+            try bus.match(
+                "type='signal',sender='\(BusNames.service)',path='\(BusNames.root)',"
+                    + "interface='\(BusNames.manager)',"
+                    + "member='\(ManagerSignal.memoryPressureChanged.rawValue)'",
+                failed: deaf, handler: { [unowned self] _ in proceed() }),
+            try bus.match(
+                "type='signal',sender='\(Self.login)',path_namespace='/org/freedesktop/login1/session',"
+                    + "interface='\(BusNames.properties)',member='PropertiesChanged'",
+                failed: { [journal] in journal.log(.notice, "the screen lock is not watched: \($0)") },
+                handler: { [unowned self] _ in proceed() }),
+        ]
+        proceed()
     }
 
     /// What has not been shown yet is shown later.
-    func stop() {
-        (bus, daemon, lockChange, pressure) = (nil, nil, nil, nil)
-        calls = [:]
-    }
+    func stop() { (bus, changes, question, launches) = (nil, [], nil, [:]) }
 
     /// Takes an application that was ended.
     ///
@@ -224,63 +222,39 @@ final class EndNotices {
         proceed()
     }
 
-    private func askPressure() {
-        pressure = nil
-        calls["pressure"] = nil
-        guard daemon?.owner != nil else { return }
+    /// Shows what has ended, as soon as that is possible.
+    func proceed() {
+        guard !ended.isEmpty else { return }
+        guard loop.now >= earliest else {
+            timer?.arm(at: earliest)
+            return
+        }
         ask(
-            "pressure", BusNames.service, BusNames.root, BusNames.manager,
-            ManagerProperty.memoryPressure.rawValue
-        ) { [unowned self] value in
-            if case .string(let level)? = value { pressure = level }
-            proceed()
+            BusNames.service, BusNames.root, BusNames.manager, ManagerProperty.memoryPressure.rawValue
+        ) { [unowned self] pressure in
+            guard pressure == .string(MemoryPressure.normal.rawValue) else { return }
+            ask(Self.login, Self.loginSession, Self.login + ".Session", "LockedHint") {
+                [unowned self] isLocked in
+                if isLocked != .bool(true), !ended.isEmpty { show() }
+            }
         }
     }
 
-    /// Reads a property. A question replaces the former one of the same kind.
+    /// Reads a property.
     private func ask(
-        _ kind: String, _ service: String, _ path: String, _ interface: String, _ property: String,
+        _ service: String, _ path: String, _ interface: String, _ property: String,
         _ answer: @escaping (Variant?) -> Void
     ) {
         guard let bus else { return }
         do throws(BusFailure) {
             let call = try bus.newPropertyCall(property, of: interface, destination: service, path: path)
             try call.forbidStart()
-            calls[kind] = try bus.callAsync(call) { [unowned self] reply in
-                calls[kind] = nil
-                answer(reply.isError ? nil : try? reply.readVariant())
+            question = try bus.callAsync(call) { [unowned self] reply in
+                question = nil
+                answer(try? reply.readVariant())
             }
         } catch {
             // The connection is lost, which is handled elsewhere.
-            journal.log(.debug, "\(error)")
-        }
-    }
-
-    private func proceed() {
-        guard !ended.isEmpty, pressure == MemoryPressure.normal.rawValue else { return }
-        guard loop.now >= earliest else {
-            timer?.arm(at: earliest)
-            return
-        }
-        watchLock()
-        ask("lock", Self.login, Self.loginSession, Self.login + ".Session", "LockedHint") {
-            [unowned self] value in
-            // The match reports when it is unlocked.
-            if value == .bool(true) || ended.isEmpty { return }
-            lockChange = nil
-            show()
-        }
-    }
-
-    private func watchLock() {
-        guard lockChange == nil, let bus else { return }
-        do throws(BusFailure) {
-            lockChange = try bus.match(
-                "type='signal',sender='\(Self.login)',path_namespace='/org/freedesktop/login1/session',"
-                    + "interface='\(BusNames.properties)',member='PropertiesChanged'",
-                failed: { [journal] in journal.log(.notice, "the screen lock is not watched: \($0)") },
-                handler: { [unowned self] _ in proceed() })
-        } catch {
             journal.log(.debug, "\(error)")
         }
     }
@@ -326,8 +300,8 @@ final class EndNotices {
             let call = try bus.newCall(ManagerMethod.launch)
             try call.append(id)
             try call.appendDictionary(token.map { [(LaunchKey.activationToken.rawValue, .string($0))] } ?? [])
-            calls["open \(id)"] = try bus.callAsync(call, timeout: 120_000_000) { [unowned self] reply in
-                calls["open \(id)"] = nil
+            launches[id] = try bus.callAsync(call, timeout: 120_000_000) { [unowned self] reply in
+                launches[id] = nil
                 if let error = reply.error { tellFailure(of: id, error.message) }
             }
         } catch {

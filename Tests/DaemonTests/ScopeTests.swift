@@ -87,8 +87,9 @@ struct ScopeTests {
     func program() throws {
         let scene = try Scene()
         let path = try scene.register("org.example.Program", scene.program)
-        let scope = "app-appstate-org.example.Program-1.scope"
         try scene.suspend(path)
+        let scope = try scene.units(scene.program)[0]
+        #expect(scope.hasPrefix("app-appstate-org.example.Program-"))
         #expect(try scene.client.state(path) == "suspended")
         #expect(try scene.units(scene.program, scene.child) == [scope, scope])
         #expect(

@@ -10,7 +10,7 @@ import Linux
 public final class DesktopEntries {
     private var entries: [Entry] = []
     /// The directories' last changes when they were read. Nil: they were not read yet.
-    private var versions: [DirectoryVersion]?
+    private var changes: [String]?
     private let directories: [String]
     private let complain: (String) -> Void
 
@@ -44,9 +44,14 @@ public final class DesktopEntries {
 
     /// All of them, by id.
     public var all: [Entry] {
-        let now = directories.compactMap { DirectoryVersion(of: "\($0)/applications") }
-        if now != versions {
-            versions = now
+        let now = directories.map { directory in
+            var information = Glibc.stat()
+            let isThere = stat("\(directory)/applications", &information) == 0
+            let time = information.st_mtim
+            return isThere ? "\(directory) \(time.tv_sec) \(time.tv_nsec)" : ""
+        }
+        if now != changes {
+            changes = now
             do throws(MethodError) {
                 entries = try EntryReader.read(["list"], in: directories).compactMap { fields in
                     guard fields.count >= 6 else { return nil }
@@ -112,19 +117,6 @@ public enum DataDirectories {
         return ([own].compactMap(\.self) + others.split(separator: ":").map(String.init)).filter {
             $0.hasPrefix("/")
         }
-    }
-}
-
-/// A directory as it was at some time.
-private struct DirectoryVersion: Equatable {
-    let path: String
-    let seconds, nanoseconds: Int
-
-    init?(of path: String) {
-        var information = Glibc.stat()
-        guard stat(path, &information) == 0 else { return nil }
-        self.path = path
-        (seconds, nanoseconds) = (information.st_mtim.tv_sec, information.st_mtim.tv_nsec)
     }
 }
 

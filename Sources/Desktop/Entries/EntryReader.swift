@@ -5,9 +5,6 @@ import Linux
 
 /// Runs appstate-entries, which is installed beside us or in `../libexec`, and reads what it prints.
 enum EntryReader {
-    /// How long it may take. Desktop entries may be on a file server.
-    private static let patience: UInt64 = 5_000_000
-
     /// - Parameter directories: where entries are.
     /// - Returns: the records, each with its fields.
     static func read(
@@ -56,11 +53,15 @@ enum EntryReader {
         let ends = try Descriptor.pipe()
         let output = Descriptor(owning: ends.reading)
         let pid = try spawn(program, arguments, environment, writing: Descriptor(owning: ends.writing))
-        let bytes = whole(output.rawValue)
-        if bytes == nil { kill(pid, SIGKILL) }
+        var bytes: [UInt8] = []
+        var part = [UInt8](repeating: 0, count: 16_384)
+        while true {
+            let count = Glibc.read(output.rawValue, &part, part.count)
+            if count <= 0 { break }
+            bytes += part.prefix(count)
+        }
         var status: Int32 = 0
-        while waitpid(pid, &status, 0) < 0, errno == EINTR {}
-        guard let bytes else { throw KernelFailure(operation: "run", subject: program, errno: ETIMEDOUT) }
+        waitpid(pid, &status, 0)
         return (ExitStatus(waitStatus: status), bytes)
     }
 
@@ -77,28 +78,10 @@ enum EntryReader {
     private static func program() throws(KernelFailure) -> String {
         let own = try Proc().formerExecutable(of: getpid())
         let directory = own.split(separator: "/").dropLast().map { "/\($0)" }.joined()
-        let places = ["\(directory)/\(name)", "\(directory)/../libexec/\(name)"]
+        let places = ["", "/../libexec"].map { "\(directory)\($0)/appstate-entries" }
         guard let program = places.first(where: { access($0, X_OK) == 0 }) else {
             throw KernelFailure(operation: "run", subject: places[0], errno: errno)
         }
         return program
-    }
-
-    private static let name = "appstate-entries"
-
-    /// All that is written to a pipe; nil: it took too long.
-    private static func whole(_ pipe: Int32) -> [UInt8]? {
-        let end = Clock.monotonicMicroseconds + patience
-        var whole: [UInt8] = []
-        var part = [UInt8](repeating: 0, count: 16_384)
-        while true {
-            let rest = Int64(end) - Int64(Clock.monotonicMicroseconds)
-            var wait = pollfd(fd: pipe, events: Int16(POLLIN), revents: 0)
-            guard rest > 0, poll(&wait, 1, Int32(rest / 1_000) + 1) != 0 else { return nil }
-            let count = Glibc.read(pipe, &part, part.count)
-            if count < 0, errno == EINTR { continue }
-            guard count > 0 else { return whole }
-            whole += part.prefix(count)
-        }
     }
 }

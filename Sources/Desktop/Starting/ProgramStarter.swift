@@ -1,19 +1,15 @@
 public import AppStateBus
-import Glibc
 public import Linux
 
 /// Starts programs. Each program runs in a transient unit of the user's service manager, or, if there is no service
 /// manager, as a child in a session of its own. In both cases the process waits at a gate first.
 ///
 /// If a service manager runs, no children are started: they would have the limits of our own unit.
-public final class ProgramStarter {
-    private let loop: EventLoop
-    private let bus: () -> Bus?
-    private let executable: String
-    private let directory: String?
-    private var lastNumber: UInt64 = 0
-    /// Starts in progress, and programs whose exit status is not known yet.
-    private var starts: [UInt64: Start] = [:]
+public struct ProgramStarter {
+    fileprivate let loop: EventLoop
+    fileprivate let bus: () -> Bus?
+    fileprivate let executable: String
+    fileprivate let directory: String?
 
     /// - Parameters:
     ///   - loop: the loop on which all work is done.
@@ -21,15 +17,12 @@ public final class ProgramStarter {
     ///     none.
     ///   - executable: our own program, which runs `GateProgram` if it is called with `--gate`.
     ///   - directory: the user's runtime directory, which holds the gates and the service manager's socket; nil: there
-    ///     is none, and gates have no place in the file system.
+    ///     is none.
     public init(
         loop: EventLoop, bus: @escaping @autoclosure () -> Bus?, executable: String,
         directory: String? = Environment["XDG_RUNTIME_DIR"]
     ) {
-        self.loop = loop
-        self.bus = bus
-        self.executable = executable
-        self.directory = directory
+        (self.loop, self.bus, self.executable, self.directory) = (loop, bus, executable, directory)
     }
 
     /// Starts a program and stops it at its gate.
@@ -38,209 +31,103 @@ public final class ProgramStarter {
     public func start(
         _ request: ProgramRequest, _ done: @escaping (Result<StartedProgram, MethodError>) -> Void
     ) {
-        lastNumber += 1
-        let number = lastNumber
-        let start = Start(
-            request, number, loop: loop, bus: bus(), executable: executable,
-            isManagerRunning: ServiceManager.isRunning(in: directory),
-            over: { [weak self] in self?.starts[number] = nil }, done)
-        starts[number] = start
-        start.begin(directory)
+        Start(request, self, done).begin()
     }
 }
 
-/// One start, from the first call to the end of the program.
+/// One start, from the first call to the end of the program. It retains itself until then.
 private final class Start {
     private let request: ProgramRequest
-    private let number: UInt64
-    private let loop: EventLoop
-    private let bus: Bus?
-    private let executable: String
-    private let isManagerRunning: Bool
-    private let over: () -> Void
+    private let starter: ProgramStarter
     private var done: ((Result<StartedProgram, MethodError>) -> Void)?
     private var gate: Gate?
-    /// Processes at the gate. Any program of the user can connect to it.
-    private var waiting: [StartedProgram] = []
     private var timer: Timer?
-    private var deadline: UInt64 = 0
-    /// The call to the service manager that is in progress.
-    private var call: Slot?
-    /// The wait for the service manager. Nil: there has been none.
-    private var arrival: ServiceManager.Arrival?
-    private var unit: UnitProgram?
-    /// The service manager's signals of the unit, as long as it is asked for the process, or how that ended.
-    private var changes: Slot?
-    /// The service manager has started the unit.
-    private var isStarted = false
+    private var manager: ServiceManager?
+    private var unit: String?
     private var child: ChildProgram?
     private var program: StartedProgram?
-    private var end: Source?
 
-    /// How long the program may take to reach its gate, in microseconds.
+    /// How long the process may take to reach its gate, in microseconds.
     private static let patience: UInt64 = 20_000_000
-    /// How long the service manager may take to appear on the bus, in microseconds.
-    private static let managerPatience: UInt64 = 3_000_000
-    /// How long the service manager may take to report how a process ended, in microseconds.
-    private static let endPatience: UInt64 = 10_000_000
 
     init(
-        _ request: ProgramRequest, _ number: UInt64, loop: EventLoop, bus: Bus?, executable: String,
-        isManagerRunning: Bool, over: @escaping () -> Void,
+        _ request: ProgramRequest, _ starter: ProgramStarter,
         _ done: @escaping (Result<StartedProgram, MethodError>) -> Void
     ) {
-        self.request = request
-        self.number = number
-        self.loop = loop
-        self.bus = bus
-        self.executable = executable
-        self.isManagerRunning = isManagerRunning
-        self.over = over
-        self.done = done
+        (self.request, self.starter, self.done) = (request, starter, done)
     }
 
-    func begin(_ directory: String?) {
+    func begin() {
         attempt {
-            gate = try Gate(loop: loop, directory: directory, id: request.id) { [weak self] process in
-                self?.waiting.append(process)
-                self?.find()
+            gate = try Gate(in: starter.directory, loop: starter.loop) { [self] connection, pid in
+                arrived(connection, pid)
             }
-            timer = try loop.timer { [weak self] in self?.find() }
-            deadline = loop.now + Self.patience
-            timer?.arm(at: deadline)
-            if let bus { try askManager(bus) } else { try startChild("there is no bus of the user") }
-        }
-    }
-
-    // MARK: As a unit, or as a child
-
-    /// Asks for the service manager's variables first.
-    private func askManager(_ bus: Bus) throws {
-        call = try bus.callAsync(try ServiceManager.get("Environment", bus)) { [weak self] reply in
-            guard let self else { return }
-            call = nil
-            attempt {
-                if let error = reply.error, case .noManager = ServiceManager.Failure(error) {
-                    return try awaitManager(bus)
+            timer = try starter.loop.timer { [self] in fail("it was not ready in time") }
+            timer?.arm(at: starter.loop.now + Self.patience)
+            let isManagerRunning = ServiceManager.isRunning(in: starter.directory)
+            guard let bus = starter.bus() else {
+                return try startChild(isManagerRunning, "there is no bus of the user")
+            }
+            let manager = ServiceManager(bus, starter.loop)
+            self.manager = manager
+            try manager.get("Environment", isRunning: isManagerRunning) { [self] result in
+                attempt {
+                    if case .failure(ServiceManager.absence) = result {
+                        return try startChild(isManagerRunning, ServiceManager.absence.message)
+                    }
+                    try startUnit(by: manager, try? result.get())
                 }
-                var known: Set<String> = []
-                if case .strings(let variables)? = try? reply.readVariant() {
-                    known = Set(variables.map { String($0.prefix { $0 != "=" }) })
-                }
-                try startUnit(bus, number, known)
             }
         }
     }
 
-    private func awaitManager(_ bus: Bus) throws {
-        let absence = "it is not on the bus of the user"
-        guard isManagerRunning, arrival == nil else { return try startChild(absence) }
-        arrival = try ServiceManager.Arrival(on: bus, loop, within: Self.managerPatience) {
-            [weak self] isThere in
-            self?.attempt {
-                if isThere { try self?.askManager(bus) } else { try self?.startChild(absence) }
-            }
-        }
-    }
-
-    /// - Parameter known: the names of the service manager's variables.
-    private func startUnit(_ bus: Bus, _ number: UInt64, _ known: Set<String>) throws {
-        let unit = UnitProgram(UnitName.service(request.id, number), bus: bus)
+    private func startUnit(by manager: ServiceManager, _ environment: Variant?) throws {
+        let unit = UnitName.service(request.id)
         self.unit = unit
-        try follow(unit)
-        call = try bus.callAsync(try unit.startCall(request, gateCommand(nil), known)) { [weak self] reply in
-            guard let self else { return }
-            call = nil
-            attempt {
-                if let error = reply.error {
-                    self.unit = nil
-                    guard error.name == ServiceManager.unitExists,
-                        number < self.number + ServiceManager.attempts
-                    else { throw error }
-                    // An earlier agent may have left it.
-                    return try startUnit(bus, number + 1, known)
-                }
-                isStarted = true
-                find()
-            }
+        try manager.start(unit, request.properties(gateCommand(in: nil), of: environment)) { [self] error in
+            if let error { fail("\(error)") }
         }
     }
 
     /// - Parameter obstacle: why the program cannot be started as a unit.
-    private func startChild(_ obstacle: String) throws {
+    private func startChild(_ isManagerRunning: Bool, _ obstacle: String) throws {
         guard !isManagerRunning else {
             return fail("the service manager of the user cannot be asked for a unit: \(obstacle)")
         }
         child = try ChildProgram(
-            executable, gateCommand(request.command.directory ?? Environment["HOME"]),
-            environment: ProgramEnvironment.ofChild(request.environment), loop: loop
-        ) { [weak self] in self?.ended($0) }
-    }
-
-    private func follow(_ unit: UnitProgram) throws {
-        changes = try unit.onChange(
-            failed: { [weak self] in self?.fail("\($0)") }, changed: { [weak self] in self?.find() })
-    }
-
-    private func gateCommand(_ directory: String?) -> [String] {
-        [executable]
-            + GateProgram.arguments(gate: gate?.address ?? "", request.command, directory: directory)
-    }
-
-    // MARK: The process
-
-    /// Finds the process among those at the gate, and how it ended.
-    private func find() {
-        guard loop.now < deadline else {
-            return program == nil ? fail("it was not ready in time") : ended(.unknown)
+            starter.executable, gateCommand(in: Environment["HOME"]),
+            environment: ProgramEnvironment.ofChild(request.environment), loop: starter.loop
+        ) { [self] status in
+            if let program { program.ended(status) } else { fail("it ended before it could wait: \(status)") }
         }
-        if let child { return check(child.pid) }
-        guard let unit, isStarted, call == nil else { return }
-        attempt {
-            call = try unit.ask { [weak self] pid, status in
-                self?.call = nil
-                if let status { self?.ended(status) } else { self?.check(pid) }
+    }
+
+    /// - Parameter home: where it runs if the request names no directory; nil: where it is.
+    private func gateCommand(in home: String?) -> [String] {
+        [
+            starter.executable, GateProgram.option, gate?.path ?? "",
+            request.command.directory ?? home ?? "", request.command.program,
+        ] + request.command.arguments
+    }
+
+    private func arrived(_ connection: Int32, _ pid: Int32) {
+        do {
+            let program = try StartedProgram(pid, at: connection, unit: unit, loop: starter.loop)
+            if let unit, let manager {
+                try program.watchEnd {
+                    manager.askEnding(of: unit) { status in
+                        manager.release(unit)
+                        program.ended(status)
+                    }
+                }
             }
+            self.program = program
+            let done = done
+            (self.done, gate, timer) = (nil, nil, nil)
+            done?(.success(program))
+        } catch {
+            fail("\(error)")
         }
-    }
-
-    private func check(_ pid: Int32) {
-        guard let done, let process = waiting.first(where: { $0.pid == pid }) else { return }
-        attempt {
-            if let unit {
-                process.unit = unit.name
-                end = try loop.watch(process.descriptor) { [weak self] _ in self?.processEnded() }
-            }
-            (program, self.done, gate, changes, waiting) = (process, nil, nil, nil, [])
-            timer?.disarm()
-            done(.success(process))
-        }
-    }
-
-    /// The kernel has reported the end; the service manager reports how the process ended.
-    private func processEnded() {
-        end?.cancel()
-        end = nil
-        deadline = loop.now + Self.endPatience
-        timer?.arm(at: deadline)
-        attempt { if let unit { try follow(unit) } }
-        find()
-    }
-
-    private func ended(_ status: ExitStatus) {
-        guard let program else {
-            switch status {
-            case .exited(let code): return fail("it ended with \(code) before it could wait")
-            case .signalled(let signal, _):
-                return fail("it was killed by signal \(signal) before it could wait")
-            case .unknown: return fail("the service manager could not run it")
-            }
-        }
-        end?.cancel()
-        (end, timer, changes) = (nil, nil, nil)
-        unit?.release()
-        program.ended(status)
-        over()
     }
 
     private func attempt(_ body: () throws -> Void) {
@@ -249,12 +136,45 @@ private final class Start {
 
     private func fail(_ why: String) {
         guard let done else { return }
-        (self.done, gate, timer, call, changes) = (nil, nil, nil, nil, nil)
+        // A process of a unit that is still starting ends by itself, because its gate is closed.
+        (self.done, gate, timer) = (nil, nil, nil)
         child?.kill()
-        // A unit that is about to be started ends by itself, because its gate is closed. It is not stopped: one with
-        // this name may have been left by an earlier agent.
-        if isStarted { unit?.stop() } else { unit?.release() }
+        if let unit { manager?.release(unit) }
         done(.failure(.failed("\(request.id) was not started: \(why)")))
-        over()
+    }
+}
+
+extension ProgramRequest {
+    /// The properties of its transient service.
+    ///
+    /// Our connection references the unit (`AddRef`) until it is known how the process ended. Without the reference the
+    /// unit would be gone before we could ask. The reference ends with our connection.
+    ///
+    /// - Parameters:
+    ///   - gate: the file to run first, and its arguments.
+    ///   - environment: the service manager's variables.
+    fileprivate func properties(_ gate: [String], of environment: Variant?) -> [(String, Variant)] {
+        // ExecStart would not do: the service manager would expand a dollar sign in an argument.
+        let line = Variant.structure([.string(gate[0]), .strings(gate), .strings(["no-env-expand"])])
+        var known: Set<String> = []
+        if case .strings(let variables)? = environment {
+            known = Set(variables.map { String($0.prefix { $0 != "=" }) })
+        }
+        let (set, unset) = ProgramEnvironment.ofUnit(self.environment, known: known)
+        let program = command.program.split(separator: "/").last.map(String.init)
+        let optional: [(String, String?)] = [
+            ("SyslogIdentifier", program), ("SourcePath", entry),
+        ]
+        return [
+            ("Description", .string(name)), ("Slice", .string("app.slice")), ("Type", .string("exec")),
+            ("ExecStartEx", .array("(sasas)", [line])),
+            // It ends with the last of its processes: many programs are scripts, or start another process and exit.
+            ("ExitType", .string("cgroup")),
+            // If the kernel kills one process for lack of memory, such as a browser tab, the rest of the application
+            // must keep running.
+            ("OOMPolicy", .string("continue")), ("IgnoreSIGPIPE", .bool(false)),
+            ("CollectMode", .string("inactive-or-failed")), ("AddRef", .bool(true)),
+            ("Environment", .strings(set)), ("UnsetEnvironment", .strings(unset)),
+        ] + optional.compactMap { name, value in value.map { (name, .string($0)) } }
     }
 }

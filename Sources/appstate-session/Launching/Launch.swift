@@ -1,135 +1,179 @@
 import AppStateBus
 import AppStateContract
 import Desktop
+import Glibc
 import Linux
 import Systemd
 import Windows
+
+/// The daemon's request for a launch: the options of `Start`, `Open` and `Present`, which the daemon has checked.
+struct LaunchRequest {
+    var urls: [String] = []
+    /// The application must not show a window.
+    var isBackground = false
+    /// The activation token of the user's action.
+    var token: String?
+
+    /// Reads `a{sv}`.
+    init(reading options: [(key: String, value: Variant)]) {
+        for (key, value) in options {
+            switch (key, value) {
+            case ("urls", .strings(let urls)): self.urls = urls
+            case ("launch-mode", let mode): isBackground = mode == .string("background")
+            case ("activation-token", .string(let text)): token = text.isEmpty ? nil : text
+            default: break
+            }
+        }
+    }
+}
 
 /// The parts of the agent that a launch needs.
 struct LaunchTools {
     let starter: ProgramStarter
     let notices: StartupNotices
     let session: SessionBus
+    let loop: EventLoop
     let journal: Journal
 }
 
 /// One start of a desktop entry, from the first question to the end of its process.
 final class Launch {
-    let id: String
-    /// The time at which the launch is cancelled if it is not settled by then.
-    var deadline: UInt64?
-    /// Whether the launch no longer waits for anything: the process may run, or will never run.
-    private(set) var isSettled = false
+    let number: UInt64
+    /// The process, at its gate and afterwards; nil: there is none yet.
+    private(set) var program: StartedProgram?
+    /// Whether the process waits at its gate.
+    private(set) var isHeld = false
+    private let id: String
     private let request: LaunchRequest
     private let tools: LaunchTools
     private let isGated: Bool
-    private var answered: ((MethodError?) -> Void)?
+    private let answered: (MethodError?) -> Void
     private var isCancelled = false
-    private var program: StartedProgram?
-    private var activation: BusActivation?
-    private var activated: BusActivation.Running?
     private var token: String?
     /// The programs to start in addition when the launch proceeds.
     private var rest: [ProgramRequest] = []
+    /// The call on the session bus.
+    private var call: Slot?
 
     /// - Parameters:
     ///   - isGated: the process waits until it may proceed; otherwise it never waits.
-    init(_ id: String, _ request: LaunchRequest, isGated: Bool, tools: LaunchTools) {
-        self.id = id
-        self.request = request
-        self.isGated = isGated
-        self.tools = tools
+    ///   - answered: called once, after `begin`, with the reason why it was not started; nil: it was started.
+    init(
+        _ number: UInt64, _ id: String, _ request: LaunchRequest, isGated: Bool, tools: LaunchTools,
+        _ answered: @escaping (MethodError?) -> Void
+    ) {
+        (self.number, self.id, self.request, self.isGated) = (number, id, request, isGated)
+        (self.tools, self.answered) = (tools, answered)
     }
 
-    /// Whether the launch is answered and the desktop does not show it.
-    var isOver: Bool { answered == nil && !isShown }
-    private var isShown: Bool { token.map(tools.notices.isShown) ?? false }
-
-    /// A pidfd of the process, owned by this object.
-    var descriptor: Int32? { program?.descriptor ?? activated?.process.rawValue }
-    /// Whether the process waits at its gate.
-    var isHeld: Bool { program != nil && !isSettled }
-    /// The unit of the process; empty: it has none.
-    var unit: String { program?.unit ?? "" }
-
-    /// Starts the application.
-    ///
-    /// - Parameter answered: called once with the reason why it was not started; nil: it was started.
-    func begin(_ answered: @escaping (MethodError?) -> Void) {
-        self.answered = answered
+    func begin() {
         do throws(MethodError) {
             let entry = try DesktopEntry(id, opening: request.urls)
-            if let bus = bus(for: entry) {
-                announce(entry, program: nil) { [self] in activate(entry, on: bus) }
+            if entry.isDBusActivatable, RunningApplication.isBusName(id),
+                let bus = try? tools.session.connection()
+            {
+                announce(entry, program: nil) { [self] in activate(entry, RunningApplication(id, on: bus)) }
             } else {
                 execute(entry)
             }
         } catch {
-            finish(error)
+            answer(error)
         }
     }
 
-    private func finish(_ error: MethodError?) {
-        if error != nil { settle() }
-        let answered = answered
-        self.answered = nil
-        answered?(error)
-    }
-
-    private func settle() {
-        isSettled = true
+    private func answer(_ error: MethodError?) {
         // If nothing of the application runs, it has no window and will have none.
-        if program == nil, activated == nil { endNotice() }
+        if program == nil { endNotice() }
+        answered(error)
     }
 
     // MARK: By the session bus
 
-    /// Nil if the bus is not to start the application.
-    private func bus(for entry: DesktopEntry) -> Bus? {
-        guard entry.isDBusActivatable, RunningApplication.isBusName(id) else { return nil }
-        return try? tools.session.connection()
-    }
-
-    private func activate(_ entry: DesktopEntry, on bus: Bus) {
-        guard !isCancelled else { return finish(Self.cancelled) }
-        do throws(BusFailure) {
-            activation = try BusActivation(
-                id, request, token: token, on: bus, complain: { [tools] in tools.journal.log(.notice, $0) },
-                done: { [unowned self] in take($0, entry) })
-        } catch {
-            finish(.failed("\(id) was not started: \(error)"))
-        }
-    }
-
-    private func take(_ outcome: BusActivation.Outcome, _ entry: DesktopEntry) {
-        switch outcome {
-        case .started(let running):
-            activated = running
-            isSettled = true
-            finish(nil)
-        case .failed(let why): finish(.failed("\(id) was not started by the session bus: \(why)"))
-        case .notActivatable(let why):
-            guard entry.obstacle == nil else {
-                return finish(.failed("\(id) was not started by the session bus: \(why)"))
+    private func activate(_ entry: DesktopEntry, _ application: RunningApplication) {
+        guard !isCancelled else { return answer(Self.cancelled) }
+        attempt {
+            call = try application.start { [unowned self] error in
+                if let error {
+                    guard RunningApplication.isAbsence(error) else { return failByBus("\(error)") }
+                    return execute(entry, because: "\(error)")
+                }
+                attempt {
+                    call = try application.bus.askHeldProcess(of: id) { [unowned self] owner in
+                        take(owner, entry, application)
+                    }
+                }
             }
-            tools.journal.log(.info, "\(id) is started with its Exec line: \(why)")
-            endNotice()
-            execute(entry)
         }
+    }
+
+    private func take(
+        _ owner: (pid: Int32, descriptor: Int32?)?, _ entry: DesktopEntry, _ application: RunningApplication
+    ) {
+        guard let owner else { return failByBus("it has ended, or the bus does not know its process") }
+        attempt {
+            guard let program = try running(owner) else {
+                return execute(entry, because: "no process is found behind the Flatpak's proxy")
+            }
+            self.program = program
+            // The application has not been asked for anything before.
+            if !request.isBackground || !request.urls.isEmpty {
+                call = try application.present(request.urls, token: token) { [tools, id] error in
+                    if let error { tools.journal.log(.notice, "\(id) does not show itself: \(error)") }
+                }
+            }
+            answer(nil)
+        }
+    }
+
+    private func running(_ owner: (pid: Int32, descriptor: Int32?)) throws -> StartedProgram? {
+        // From the bus's point of view, a Flatpak's proxy owns the name.
+        if let unit = Proc().flatpakUnit(ofProxy: owner.pid) {
+            if let descriptor = owner.descriptor { close(descriptor) }
+            return try Proc().mainProcess(ofFlatpak: unit).map { main in
+                try StartedProgram(running: try PidFD(pid: main.pid), pid: main.pid, loop: tools.loop)
+            }
+        }
+        return try StartedProgram(running: try Self.hold(owner), pid: owner.pid, loop: tools.loop)
+    }
+
+    /// Without a descriptor from the bus the PID is opened: a moment ago the process owned its name.
+    private static func hold(_ owner: (pid: Int32, descriptor: Int32?)) throws(KernelFailure) -> PidFD {
+        guard let descriptor = owner.descriptor else { return try PidFD(pid: owner.pid) }
+        return try PidFD(adopting: Descriptor(owning: descriptor))
+    }
+
+    private func attempt(_ body: () throws -> Void) {
+        do { try body() } catch { failByBus("\(error)") }
+    }
+
+    private func failByBus(_ why: String) {
+        answer(.failed("\(id) was not started by the session bus: \(why)"))
+    }
+
+    /// The bus has nothing to start for the name, or there is no bus.
+    private func execute(_ entry: DesktopEntry, because why: String) {
+        guard entry.obstacle == nil else { return failByBus(why) }
+        tools.journal.log(.info, "\(id) is started with its Exec line: \(why)")
+        endNotice()
+        execute(entry)
     }
 
     // MARK: By its command line
 
     private func execute(_ entry: DesktopEntry) {
         guard let first = entry.commands.first else {
-            return finish(.failed(entry.obstacle ?? "there is nothing to start"))
+            return answer(.failed(entry.obstacle ?? "there is nothing to start"))
         }
         rest = entry.commands.dropFirst().map { ProgramRequest(entry, $0) }
         announce(entry, program: first.arguments.first) { [self] in
-            guard !isCancelled else { return finish(Self.cancelled) }
+            guard !isCancelled else { return answer(Self.cancelled) }
             let environment = token.map { token in Self.tokenNames.map { (name: $0, value: token) } }
             tools.starter.start(ProgramRequest(entry, first, environment: environment ?? [])) {
-                [self] in take($0)
+                [self] result in
+                switch result {
+                case .failure(let failure): answer(failure)
+                case .success(let program): take(program)
+                }
             }
         }
     }
@@ -140,21 +184,14 @@ final class Launch {
         (Environment["WAYLAND_DISPLAY"] == nil ? [] : ["XDG_ACTIVATION_TOKEN"]) + ["DESKTOP_STARTUP_ID"]
     }
 
-    private func take(_ result: Result<StartedProgram, MethodError>) {
-        switch result {
-        case .failure(let failure): finish(failure)
-        case .success(let program):
-            guard !isCancelled else {
-                program.cancel()
-                return finish(Self.cancelled)
-            }
-            self.program = program
-            program.onEnd { [weak self] _ in self?.endNotice() }
-            guard !isGated else { return finish(nil) }
-            if !proceed({ [self] in finish($0) }) {
-                finish(.failed("\(id) was not started: its process has ended"))
-            }
+    private func take(_ program: StartedProgram) {
+        guard !isCancelled else {
+            program.cancel()
+            return answer(Self.cancelled)
         }
+        (self.program, isHeld) = (program, true)
+        program.onEnd { [weak self] _ in self?.endNotice() }
+        if isGated { answer(nil) } else { proceed { [self] in answer($0) } }
     }
 
     private static let cancelled = MethodError.failed("the launch was cancelled")
@@ -163,27 +200,19 @@ final class Launch {
 
     /// Opens the gate if it is not open.
     ///
-    /// - Parameter done: called once, if there is a process that may run: when it runs, or with the reason why it
-    ///   cannot.
-    /// - Returns: whether there is one.
-    func proceed(_ done: @escaping (MethodError?) -> Void) -> Bool {
-        guard !isCancelled else { return false }
-        let hasExited = program?.hasExited ?? activated?.process.hasExited
-        guard hasExited == false else { return false }
-        guard let program, !isSettled else {
+    /// - Parameter done: called once: when the program runs, or with the reason why it does not.
+    func proceed(_ done: @escaping (MethodError?) -> Void) {
+        guard let program, !program.hasExited, !isCancelled else {
+            return done(
+                MethodError(ErrorName.noSuchProcess.rawValue, "there is no process of launch \(number)"))
+        }
+        guard isHeld else { return done(nil) }
+        isHeld = false
+        program.proceed { [self] why in
+            if let why { return done(.failed("\(id) was not started: \(why)")) }
+            startRest()
             done(nil)
-            return true
         }
-        isSettled = true
-        program.proceed { [self] failure in
-            guard let failure else {
-                startRest()
-                return done(nil)
-            }
-            program.cancel()
-            done(failure)
-        }
-        return true
     }
 
     /// Starts the remaining programs one after the other: each is started when the one before has begun.
@@ -200,22 +229,10 @@ final class Launch {
 
     /// Ends the process at the gate, even if it has not reached the gate yet.
     func cancel() {
-        guard !isSettled else { return }
-        (isSettled, isCancelled) = (true, true)
+        guard isHeld || program == nil else { return }
+        (isHeld, isCancelled) = (false, true)
         program?.cancel()
         endNotice()
-    }
-
-    /// Reports how the process ended, as soon as that is known.
-    func tellExit(_ answered: @escaping (LaunchExit) -> Void) {
-        if let program {
-            guard program.hasExited else { return answered(.running) }
-            program.onEnd { answered(LaunchExit($0)) }
-        } else if let activated {
-            answered(activated.process.hasExited ? LaunchExit(activated.process.exitStatus()) : .running)
-        } else {
-            answered(LaunchExit(.unknown))
-        }
     }
 
     // MARK: Startup notification
@@ -234,30 +251,8 @@ final class Launch {
 
     /// With the first window of the application, the start is over for the desktop.
     func endNotice(where hasWindow: (Int32) -> Bool) {
-        if isShown, let process = program?.pid ?? activated?.pid, hasWindow(process) { endNotice() }
+        if let token, tools.notices.isShown(token), let program, hasWindow(program.pid) { endNotice() }
     }
 
     private func endNotice() { if let token { tools.notices.end(token) } }
-}
-
-/// How the process of a launch ended, as `GetExit` returns it.
-struct LaunchExit: Equatable {
-    let how: String
-    /// The exit status, or the signal.
-    let status: Int32
-
-    static let running = LaunchExit(how: "running", status: 0)
-
-    private init(how: String, status: Int32) {
-        self.how = how
-        self.status = status
-    }
-
-    init(_ status: ExitStatus) {
-        switch status {
-        case .exited(let code): self.init(how: "exited", status: code)
-        case .signalled(let signal, _): self.init(how: "signaled", status: signal)
-        case .unknown: self.init(how: "unknown", status: 0)
-        }
-    }
 }

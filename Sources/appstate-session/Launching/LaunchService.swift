@@ -7,11 +7,15 @@ import Systemd
 /// org.appstate1.Launcher and org.appstate1.Presenter, through which the daemon starts and shows applications and gives
 /// them scopes. No other caller is obeyed.
 final class LaunchService {
+    /// Makes an application leave the front, by its main process.
+    typealias Leave = (_ process: Int32, _ isMinimizing: Bool, _ done: @escaping () -> Void) -> Void
+
     private let daemon: DaemonConnection
     private let launcher: Launcher
     private let presenting: Presenting
-    private let scopes: ScopeMaker
+    private let loop: EventLoop
     private let user: SessionBus
+    private let leave: Leave
     private var objects: [Slot] = []
 
     /// - Parameters:
@@ -21,17 +25,17 @@ final class LaunchService {
     ///   - leave: makes an application leave the front.
     init(
         loop: EventLoop, journal: Journal, daemon: DaemonConnection, session: SessionBus,
-        raise: @escaping Presenting.Raise, leave: @escaping Presenting.Leave
+        raise: @escaping Presenting.Raise, leave: @escaping Leave
     ) throws(BusFailure) {
         self.daemon = daemon
         // If each login has a bus of its own, the service manager is still on the user's bus.
         user =
             SessionBus.userAddress == SessionBus.ownAddress
             ? session : SessionBus(address: SessionBus.userAddress, loop: loop, journal: journal)
-        scopes = ScopeMaker(loop: loop)
-        launcher = try Launcher(loop: loop, journal: journal, session: session, user: user)
-        presenting = Presenting(
-            session: session, launcher: launcher, journal: journal, raise: raise, leave: leave)
+        self.loop = loop
+        launcher = Launcher(loop: loop, journal: journal, session: session, user: user)
+        presenting = Presenting(session: session, launcher: launcher, journal: journal, raise: raise)
+        self.leave = leave
     }
 
     /// - Parameter bus: the system bus.
@@ -61,14 +65,19 @@ final class LaunchService {
                 LauncherMethod.start, in: [("app_id", "s"), ("options", "a{sv}")],
                 out: [("launch", "t"), ("pidfd", "h"), ("held", "b"), ("unit", "s")]
             ) { [unowned self] in try start($0) },
-            method(LauncherMethod.proceed, in: [("launch", "t")]) { [unowned self] in try proceed($0) },
+            method(LauncherMethod.proceed, in: [("launch", "t")]) { [unowned self] call in
+                try launch(in: call).proceed(Self.answer(to: call))
+            },
             method(LauncherMethod.cancel, in: [("launch", "t")]) { [unowned self] call in
-                try launcher.cancel(try call.read { try $0.readUInt64() })
+                try launch(in: call).cancel()
                 try call.reply()
             },
             method(
                 LauncherMethod.open, in: [("app_id", "s"), ("pid", "u"), ("options", "a{sv}")]
-            ) { [unowned self] in try open($0) },
+            ) { [unowned self] call in
+                let ((id, pid), request) = (try Self.application(in: call), try Self.request(in: call))
+                presenting.open(id, pid, request, Self.answer(to: call))
+            },
             method(LauncherMethod.getExit, in: [("launch", "t")], out: [("how", "s"), ("status", "i")]) {
                 [unowned self] in try tellExit($0)
             },
@@ -84,14 +93,17 @@ final class LaunchService {
             method(
                 PresenterMethod.present, in: [("app_id", "s"), ("pid", "u"), ("options", "a{sv}")],
                 out: [("raised", "b")]
-            ) { [unowned self] in try present($0) },
+            ) { [unowned self] call in
+                let ((_, pid), request) = (try Self.application(in: call), try Self.request(in: call))
+                let isRaised = presenting.present(pid, request.token)
+                try call.reply { try $0.append(isRaised) }
+            },
             method(PresenterMethod.leave, in: [("app_id", "s"), ("pid", "u"), ("minimize", "b")]) {
                 [unowned self] call in
-                let ((_, pid), isMinimizing) = try call.read {
-                    (try Self.application(in: $0), try $0.readBool())
-                }
-                let pending = call.deferred()
-                presenting.leave(pid, isMinimizing) { pending.reply() }
+                let (_, pid) = try Self.application(in: call)
+                let isMinimizing = try call.read { try $0.readBool() }
+                let answer = Self.answer(to: call)
+                leave(pid, isMinimizing) { answer(nil) }
             },
         ]
     }
@@ -111,84 +123,74 @@ final class LaunchService {
     }
 
     private func start(_ call: borrowing Call) throws {
-        let (id, request) = try call.read { message in
-            (try Self.id(try message.readString()), try LaunchRequest(reading: try message.readDictionary()))
-        }
+        let (id, request) = (try Self.id(in: call), try Self.request(in: call))
         let pending = call.deferred()
-        launcher.start(id, request) { result in
+        launcher.start(id, request, isGated: true) { result in
             switch result {
+            case .failure(let error): pending.fail(error)
             case .success(let launch):
+                guard let program = launch.program else {
+                    return pending.fail(.failed("\(id) has no process"))
+                }
                 pending.reply { reply in
                     try reply.append(launch.number)
-                    try reply.append(descriptor: launch.descriptor)
+                    try reply.append(descriptor: program.descriptor)
                     try reply.append(launch.isHeld)
-                    try reply.append(launch.unit)
+                    try reply.append(program.unit ?? "")
                 }
-            case .failure(let error): pending.fail(error)
             }
         }
     }
 
-    private func proceed(_ call: borrowing Call) throws {
-        let number = try call.read { try $0.readUInt64() }
-        let pending = call.deferred()
-        launcher.proceed(number) { error in
-            if let error { pending.fail(error) } else { pending.reply() }
-        }
-    }
-
-    private func open(_ call: borrowing Call) throws {
-        let ((id, pid), request) = try call.read { message in
-            (
-                try Self.application(in: message),
-                try LaunchRequest(reading: try message.readDictionary())
-            )
-        }
-        let pending = call.deferred()
-        presenting.open(id, pid, request) { error in
-            if let error { pending.fail(error) } else { pending.reply() }
-        }
-    }
-
-    private func present(_ call: borrowing Call) throws {
-        let ((_, pid), request) = try call.read { message in
-            (
-                try Self.application(in: message),
-                try LaunchRequest(reading: try message.readDictionary())
-            )
-        }
-        let isRaised = presenting.present(pid, request.token)
-        try call.reply { try $0.append(isRaised) }
-    }
-
-    /// The id of an application and its main process.
-    private static func application(in message: borrowing Message) throws -> (String, Int32) {
-        let id = try id(try message.readString())
-        return (id, try pid(try message.readUInt32()))
-    }
-
     private func tellExit(_ call: borrowing Call) throws {
-        let number = try call.read { try $0.readUInt64() }
+        let program = try launch(in: call).program
         let pending = call.deferred()
-        launcher.tellExit(of: number) { exit in
+        program?.onEnd { status in
+            let (how, number): (String, Int32) =
+                switch status {
+                case .exited(let code): ("exited", code)
+                case .signalled(let signal, _): ("signaled", signal)
+                case .unknown: ("unknown", 0)
+                }
             pending.reply { reply in
-                try reply.append(exit.how)
-                try reply.append(exit.status)
+                try reply.append(how)
+                try reply.append(number)
             }
         }
     }
 
     private func makeScope(_ call: borrowing Call) throws {
-        let id = try Self.id(try call.read { try $0.readString() })
+        let id = try Self.id(in: call)
+        let bus = try user.connection()
         let main = try Self.process(try call.read { try $0.readDescriptor() })
         let others = try call.read { try $0.readUInt32s() }.map(Self.pid)
         let pending = call.deferred()
-        scopes.make(id, main: main, others: others, bus: try? user.connection()) { result in
+        ScopeMaker.make(id, main: main, others: others, bus: bus, loop: loop) { result in
             switch result {
             case .success(let unit): pending.reply { try $0.append(unit) }
             case .failure(let error): pending.fail(error)
             }
         }
+    }
+
+    // MARK: Arguments and answers
+
+    private static func answer(to call: borrowing Call) -> (MethodError?) -> Void {
+        let pending = call.deferred()
+        return { error in if let error { pending.fail(error) } else { pending.reply() } }
+    }
+
+    private func launch(in call: borrowing Call) throws -> Launch {
+        try launcher.launch(try call.read { try $0.readUInt64() })
+    }
+
+    private static func request(in call: borrowing Call) throws -> LaunchRequest {
+        LaunchRequest(reading: try call.read { try $0.readDictionary() })
+    }
+
+    /// The id of an application and its main process.
+    private static func application(in call: borrowing Call) throws -> (String, Int32) {
+        (try id(in: call), try pid(try call.read { try $0.readUInt32() }))
     }
 
     /// - Parameter descriptor: a pidfd; closed if it is refused.
@@ -208,9 +210,10 @@ final class LaunchService {
         return pid
     }
 
-    private static func id(_ text: String) throws(MethodError) -> String {
+    private static func id(in call: borrowing Call) throws -> String {
+        let text = try call.read { try $0.readString() }
         guard let id = ApplicationID(text) else {
-            throw .invalidArgs("app_id: \"\(text)\" is not an application id")
+            throw MethodError.invalidArgs("app_id: \"\(text)\" is not an application id")
         }
         return id.rawValue
     }

@@ -8,15 +8,12 @@ import Windows
 final class Presenting {
     /// Brings a window to the front, by its number among all observers.
     typealias Raise = (_ window: UInt64, _ token: String?) throws(ObserverFailure) -> Void
-    /// Makes an application leave the front, by its main process.
-    typealias Leave = (_ process: Int32, _ isMinimizing: Bool, _ done: @escaping () -> Void) -> Void
     typealias Answer = (MethodError?) -> Void
 
     private let session: SessionBus
     private let launcher: Launcher
     private let journal: Journal
     private let raise: Raise
-    let leave: Leave
     private let proc = Proc()
     private var windows: [ReportedWindow] = []
     /// Windows that have had the focus, the last at the end.
@@ -25,18 +22,8 @@ final class Presenting {
     private var calls: [Int: Slot] = [:]
     private var lastCall = 0
 
-    /// A connection to the bus may have 128 replies pending: dbus-daemon(1), "max_replies_per_connection".
-    private static let mostCalls = 32
-
-    init(
-        session: SessionBus, launcher: Launcher, journal: Journal, raise: @escaping Raise,
-        leave: @escaping Leave
-    ) {
-        self.leave = leave
-        self.session = session
-        self.launcher = launcher
-        self.journal = journal
-        self.raise = raise
+    init(session: SessionBus, launcher: Launcher, journal: Journal, raise: @escaping Raise) {
+        (self.session, self.launcher, self.journal, self.raise) = (session, launcher, journal, raise)
     }
 
     /// Takes the current windows.
@@ -98,29 +85,21 @@ final class Presenting {
     ///   - process: the application's main process.
     ///   - answered: called once, with the reason for a failure.
     func open(_ id: String, _ process: Int32, _ request: LaunchRequest, _ answered: @escaping Answer) {
-        findOnBus(id, process) { [unowned self] application in
-            if let application {
-                ask(application, id, request, answered)
-            } else {
-                openByEntry(id, request, answered)
-            }
+        guard RunningApplication.isBusName(id), let bus = try? session.connection() else {
+            return openByEntry(id, request, answered)
         }
-    }
-
-    /// The application, if its main process or one of the descendants owns the application's name on the session bus.
-    private func findOnBus(
-        _ id: String, _ process: Int32, _ found: @escaping (RunningApplication?) -> Void
-    ) {
-        guard RunningApplication.isBusName(id), let bus = try? session.connection() else { return found(nil) }
-        let application = RunningApplication(id, on: bus)
         let isAsked = ask { [unowned self] done throws(BusFailure) in
-            try application.askProcess { [unowned self] owner in
+            try bus.askProcess(of: id) { [unowned self] owner in
                 done()
-                let isOwn = owner.map { isPart(UInt32($0), of: process) } ?? false
-                found(isOwn ? application : nil)
+                // The main process or one of its descendants owns the application's name.
+                if let owner, isPart(UInt32(owner), of: process) {
+                    ask(RunningApplication(id, on: bus), id, request, answered)
+                } else {
+                    openByEntry(id, request, answered)
+                }
             }
         }
-        if !isAsked { found(nil) }
+        if !isAsked { openByEntry(id, request, answered) }
     }
 
     private func ask(
@@ -146,7 +125,6 @@ final class Presenting {
     /// - Parameter call: makes the call; it gets a function to call when that is answered.
     /// - Returns: whether the call was made.
     private func ask(_ call: (_ done: @escaping () -> Void) throws(BusFailure) -> Slot) -> Bool {
-        guard calls.count < Self.mostCalls else { return false }
         lastCall += 1
         let number = lastCall
         do throws(BusFailure) {
@@ -164,6 +142,8 @@ final class Presenting {
     /// program supports that.
     private func openByEntry(_ id: String, _ request: LaunchRequest, _ answered: @escaping Answer) {
         if request.urls.isEmpty { return answered(nil) }
-        launcher.open(id, request, answered)
+        launcher.start(id, request, isGated: false) { result in
+            if case .failure(let error) = result { answered(error) } else { answered(nil) }
+        }
     }
 }

@@ -4,7 +4,7 @@ import Linux
 /// An application that owns its id as a name on the session bus: org.freedesktop.Application (Desktop Entry
 /// Specification, "D-Bus Activation").
 struct RunningApplication {
-    private let bus: Bus
+    let bus: Bus
     private let id: String
 
     private static let interface = "org.freedesktop.Application"
@@ -33,17 +33,18 @@ struct RunningApplication {
         "/" + String(id.map { $0 == "." ? "/" : $0 == "-" ? "_" : $0 })
     }
 
+    /// Whether an error is that of a bus that has nothing to start for a name.
+    static func isAbsence(_ error: MethodError) -> Bool {
+        ["org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner"]
+            .contains(error.name)
+    }
+
     /// Makes the bus start the application if it does not run.
     func start(_ answered: @escaping (MethodError?) -> Void) throws(BusFailure) -> Slot {
         let message = try bus.newDriverCall("StartServiceByName")
         try message.append(id)
         try message.append(UInt32(0))
         return try bus.callAsync(message, timeout: Self.startPatience) { answered($0.error) }
-    }
-
-    /// Asks for the PID of the application.
-    func askProcess(_ answered: @escaping (Int32?) -> Void) throws(BusFailure) -> Slot {
-        try bus.askProcess(of: id, answered)
     }
 
     /// Makes the application show itself or open URLs. It is not started for that.

@@ -10,11 +10,10 @@ final class StartupNotices {
     private let journal: Journal
     private var notifier: StartupNotifier?
     private var tokens: (tokens: ActivationTokens, source: Source)?
-    private var timer: Timer?
-    /// The starts that the desktop shows, by id, each with the time at which it is ended.
-    private var shown: [String: UInt64] = [:]
+    /// The starts that the desktop shows, by id, each with its time limit.
+    private var shown: [String: Timer] = [:]
     /// The requests that wait for a token, each with its time limit.
-    private var waiting: [Int: (until: UInt64, answered: (String?) -> Void)] = [:]
+    private var waiting: [Int: (limit: Timer?, answered: (String?) -> Void)] = [:]
     private var lastNumber = 0
     /// The compositor gives no tokens.
     private var isWithoutTokens = false
@@ -24,11 +23,7 @@ final class StartupNotices {
     /// How long the compositor may take to answer, in microseconds.
     private static let patience: UInt64 = 1_000_000
 
-    init(loop: EventLoop, journal: Journal) throws(BusFailure) {
-        self.loop = loop
-        self.journal = journal
-        timer = try loop.timer { [unowned self] in expire() }
-    }
+    init(loop: EventLoop, journal: Journal) { (self.loop, self.journal) = (loop, journal) }
 
     /// Announces a start.
     ///
@@ -56,7 +51,12 @@ final class StartupNotices {
         notifier?.end(token)
         // Without a start to announce no connection is needed.
         if shown.isEmpty { notifier = nil }
-        arm()
+    }
+
+    private func timer(after pause: UInt64, _ body: @escaping () -> Void) -> Timer? {
+        let timer = try? loop.timer(body)
+        timer?.arm(at: loop.now + pause)
+        return timer
     }
 
     // MARK: X11
@@ -64,9 +64,8 @@ final class StartupNotices {
     private func show(_ start: StartupNotifier.Start) -> String? {
         do throws(ObserverFailure) {
             if notifier?.isAlive != true { notifier = try StartupNotifier() }
-            let token = notifier?.begin(start)
-            if let token { shown[token] = loop.now + Self.longestStart }
-            arm()
+            guard let token = notifier?.begin(start) else { return nil }
+            shown[token] = timer(after: Self.longestStart) { [unowned self] in end(token) }
             return token
         } catch {
             journal.log(.notice, "starts are not announced: \(error)")
@@ -80,15 +79,12 @@ final class StartupNotices {
         guard let tokens = connect() else { return answered(nil) }
         lastNumber += 1
         let number = lastNumber
-        waiting[number] = (loop.now + Self.patience, answered)
-        arm()
+        waiting[number] = (timer(after: Self.patience) { [unowned self] in settle(number, nil) }, answered)
         tokens.ask(for: appID) { [unowned self] token in settle(number, token) }
     }
 
     private func settle(_ number: Int, _ token: String?) {
-        guard let question = waiting.removeValue(forKey: number) else { return }
-        arm()
-        question.answered(token)
+        waiting.removeValue(forKey: number)?.answered(token)
     }
 
     private func connect() -> ActivationTokens? {
@@ -117,18 +113,5 @@ final class StartupNotices {
             tokens = nil
             for number in Array(waiting.keys) { settle(number, nil) }
         }
-    }
-
-    // MARK: Time
-
-    private func arm() {
-        let times = shown.values + waiting.values.map(\.until)
-        if let next = times.min() { timer?.arm(at: next) } else { timer?.disarm() }
-    }
-
-    private func expire() {
-        for (token, until) in shown where until <= loop.now { end(token) }
-        for (number, question) in waiting where question.until <= loop.now { settle(number, nil) }
-        arm()
     }
 }

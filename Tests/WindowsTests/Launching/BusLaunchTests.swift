@@ -79,7 +79,6 @@ struct BusLaunchTests {
         try test.wait(for: "activate")
         #expect(test.lines == ["pid \(launch.process.pid)", "token token-1", "startup token-1", "activate"])
         try test.scene.proceed(launch)
-        #expect(try test.scene.exit(of: launch) == "running 0")
         let urls: [(String, Variant)] = [("urls", .strings(["file:///tmp/a%20b", "https://example.org/"]))]
         try test.scene.open(Scene.id, launch.process.pid, urls)
         try test.wait(for: "open file:///tmp/a%20b https://example.org/")

@@ -72,7 +72,6 @@ struct LaunchTests {
         #expect(launch.isHeld)
         let pid = launch.process.pid
         #expect(pid > 1 && !launch.process.hasEnded)
-        #expect(try scene.exit(of: launch) == "running 0")
         #expect(access(record, F_OK) != 0)
         #expect(getsid(pid) == pid)
         try scene.proceed(launch)
@@ -149,18 +148,6 @@ struct LaunchTests {
         #expect(
             try refusal("org.example.Local", [("urls", .strings(["https://example.org"]))]) == .invalidArgs)
         #expect(try refusal("../evil") == .invalidArgs)
-        #expect(try refusal("org.example.Local", [("urls", .string("file:///tmp"))]) == .invalidArgs)
-        #expect(try refusal("org.example.Local", [("launch-mode", .string("loud"))]) == .invalidArgs)
-        #expect(try refusal("org.example.Local", [("activation-token", .string("a\nb"))]) == .invalidArgs)
-        // Exactly as much as the daemon accepts.
-        try scene.entry("org.example.Far", "Exec=true %u")
-        let far = "https://example.org/"
-        let longest = far + String(repeating: "a", count: 65_536 - far.utf8.count)
-        try scene.cancel(try scene.start("org.example.Far", [("urls", .strings([longest]))]))
-        #expect(try refusal("org.example.Far", [("urls", .strings([longest + "a"]))]) == .invalidArgs)
-        #expect(
-            try refusal("org.example.Far", [("urls", .strings(Array(repeating: far, count: 1_025)))])
-                == .invalidArgs)
         withExtendedLifetime(display) {}
     }
 
