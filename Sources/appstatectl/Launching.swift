@@ -136,13 +136,18 @@ struct LaunchOrder {
 enum Target {
     /// The URL of a target. For a file it is a `file:` URL; relative paths start at the working directory.
     static func url(_ text: String) throws -> String {
-        if FileURL.scheme(of: text) != nil { return text }
         guard !text.isEmpty else { throw ValidationError("The name of a file must not be empty.") }
-        let path = try UserFile.absolute(text)
+        let scheme = FileURL.scheme(of: text)
+        if let scheme, scheme != "file" { return text }
+        let named = try scheme == nil ? UserFile.absolute(text) : FileURL.path(of: text)
+        guard let path = named else {
+            throw Failure(
+                "\"\(text)\" is not the URL of a file on this machine, such as file:///tmp/a%20b", .usage)
+        }
         guard access(path, F_OK) == 0 else {
             throw Failure("\(text): \(String(cString: strerror(errno)))")
         }
-        return FileURL.url(of: path)
+        return scheme == nil ? FileURL.url(of: path) : text
     }
 
     /// The ids of the default applications for URLs.

@@ -26,8 +26,8 @@ struct AppStateCtl: ParsableCommand {
 
             Exit status: 0 done, or the reader of the output is gone; 1 doctor has found that something essential \
             is missing, the daemon refused or failed, a \
-            file, a rule or an application for a file does not exist, a file cannot be read or written, or the \
-            output cannot be written; 2 a name that may mean several applications: an id that they share, or \
+            file, a rule or an application for a file does not exist, a file cannot be read or written, the \
+            output cannot be written, or top has no terminal; 2 a name that may mean several applications: an id that they share, or \
             digits that are both a number and an id; 3 no such application or \
             process; 4 appstated is not running, or the bus has gone; 5 the other host cannot be reached, or the \
             connection to it was lost; 6 it refuses the login; 7 no application there continues activities of this \

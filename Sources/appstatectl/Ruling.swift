@@ -198,6 +198,15 @@ extension Configuration {
 }
 
 extension Rule {
+    /// What the rules say that an application of the caller has now.
+    ///
+    /// - Parameter names: `rule` of `Explain`.
+    static func settings(ofRules names: String) -> [String] {
+        let patterns = names.components(by: separator)
+        let rules = Configuration(reading: .system).rules.filter { patterns.contains($0.pattern) }
+        return combined(rules)?.assignments ?? []
+    }
+
     /// The words of `KeepWhile=` that make a difference. The session agent adds `command` wherever it is reported.
     fileprivate static let knownReasons = ObjectionReason.allCases.filter { $0 != .command }.map(\.rawValue)
 

@@ -47,7 +47,13 @@ enum UserFile {
     static func write(_ text: String, to path: String) throws {
         let path = try target(of: path)
         var status = stat()
-        let mode = stat(path, &status) == 0 ? status.st_mode & 0o777 : nil
+        let exists = stat(path, &status) == 0
+        let isDirectory = path.hasSuffix("/") || exists && status.st_mode & S_IFMT == S_IFDIR
+        guard !isDirectory, !exists || status.st_mode & S_IFMT == S_IFREG else {
+            let what = isDirectory ? "a directory" : "not a regular file"
+            throw Failure("\(path) cannot be written: it is \(what)")
+        }
+        let mode = exists ? status.st_mode & 0o777 : nil
         var directory = ""
         for part in path.split(separator: "/").dropLast() {
             directory += "/" + part

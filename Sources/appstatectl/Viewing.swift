@@ -2,6 +2,7 @@ import AppStateBus
 import AppStateContract
 import ArgumentParser
 import Glibc
+import SessionRules
 
 struct List: ParsableCommand {
     static let configuration = CommandConfiguration(abstract: "List applications and their states.")
@@ -113,6 +114,8 @@ struct Explain: ParsableCommand {
                 JSON.object([("path", .string(path))] + entries.map { ($0.key, JSON($0.value)) }))
             return
         }
+        // What the rules of other users say is theirs.
+        let uid = try client.properties(of: path)[ApplicationProperty.uid.rawValue]
         let conclusion = Conclusion(entries, at: monotonic, nameOfUser: userName).sentence
         for line in Terminal.width.map({ conclusion.wrapped(to: $0) }) ?? [conclusion] {
             Terminal.emit(Line(line).fitted)
@@ -124,6 +127,10 @@ struct Explain: ParsableCommand {
                 for (index, line) in lines.enumerated() {
                     Terminal.emit(index == 0 ? Field.line(key, Line(line)) : Field.further(Line(line)))
                 }
+            case ("rule", .string(let names)):
+                Terminal.emit(Field.line(key, Line(names)))
+                guard uid == .uint32(getuid()) else { break }
+                for setting in Rule.settings(ofRules: names) { Terminal.emit(Field.further(Line(setting))) }
             case ("state", .string(let state)), ("target", .string(let state)):
                 Terminal.emit(Field.line(key, Line(state: state)))
             case (_, .uint64(let time)) where key.hasSuffix("deadline"):
