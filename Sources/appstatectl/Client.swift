@@ -2,6 +2,7 @@ import AppStateBus
 import AppStateContract
 import ArgumentParser
 import Glibc
+import Linux
 
 /// The exit statuses.
 enum Verdict: Int32 {
@@ -48,7 +49,7 @@ final class Client {
     private let place: String
 
     init(address: String?) throws {
-        let named = address ?? getenv("DBUS_SYSTEM_BUS_ADDRESS").map { String(cString: $0) }
+        let named = address ?? Environment["DBUS_SYSTEM_BUS_ADDRESS"]
         place = named.map { "the bus at \"\($0)\"" } ?? "the system bus"
         do {
             if let address { bus = try Bus.open(address: address) } else { bus = try Bus.system() }

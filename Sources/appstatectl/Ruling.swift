@@ -66,7 +66,7 @@ struct RuleCommand: ParsableCommand {
     func run() throws {
         let rule = Rule(pattern.trimmed)
         guard !rule.pattern.isEmpty, !rule.pattern.contains(where: \.isNewline) else {
-            throw ValidationError("A rule needs a pattern without line breaks.")
+            throw ValidationError("A pattern must not be empty, and must not have line breaks.")
         }
         guard let path = Configuration.ownFile() else {
             throw Failure("there is no place for your configuration: neither HOME nor XDG_CONFIG_HOME is set")

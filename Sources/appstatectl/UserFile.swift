@@ -14,6 +14,13 @@ enum UserFile {
         return text == "/" ? "/\(path)" : "\(text)/\(path)"
     }
 
+    /// The same for a file that must exist.
+    static func existing(_ name: String) throws -> String {
+        let path = try absolute(name)
+        guard access(path, F_OK) == 0 else { throw Failure("\(name): \(String(cString: strerror(errno)))") }
+        return path
+    }
+
     /// The bytes of a file; nil: there is no such file. It is a failure if the file cannot be read, or if only its
     /// beginning would be.
     static func bytes(of path: String) throws -> [UInt8]? {

@@ -173,6 +173,6 @@ struct LaunchCommandTests {
             #expect(broken.errors.contains("\"\(url)\" is not the URL of a file on this machine"))
         }
         let missing = try desk.run("open", "file:///nonexistent/x")
-        #expect(missing.errors == "appstatectl: file:///nonexistent/x: No such file or directory\n")
+        #expect(missing.errors == "appstatectl: /nonexistent/x: No such file or directory\n")
     }
 }
