@@ -159,10 +159,11 @@ struct SessionConfigurationTests {
             KeepWhile=audio none
             IgnoreCallers=[a
             [Application]
+            [Application [x]
             """)
         #expect(
             complaints(configuration) == [
-                "0:8: [Application] is not a section",
+                "0:8: [Application] is not a section", "0:9: [Application [x] is not a section",
                 "0:2: Suspension=: \"often\" is not one of manual, automatic, never",
                 "0:3: BackgroundGraceSec=: \"5 parsecs\" is not a time span (5, 500ms, 1min 30s, infinity)",
                 "0:4: KeepWhile=: \"Audio\" is neither none alone nor a list of words of a-z, 0-9 and -",
