@@ -11,15 +11,14 @@ struct AppStateCtl: ParsableCommand {
         abstract: "Show and control the life cycle of applications.",
         discussion: """
             APP is an application's number, its object path, its id if only one application has it, \
-            or pid:PID. Digits that are the number of one application and the id of another are refused: \
-            use the object path. focus and minimize take a process instead: there, digits are a PID. \
+            or pid:PID. focus and minimize take a process instead: there, digits are a PID. \
             history, forget, schedule and usage take an id.
 
             If a command with several applications fails for one, it continues with the others, reports each \
             failure, and exits with the status of the first; if appstated is not running, it ends at once. \
             monitor starts only if it finds all of them, except that no application need have an id yet.
 
-            Exit status: 0 done; 1 refused or failed; 2 a name that may mean several applications; 3 no such \
+            Exit status: 0 done; 1 refused or failed; 2 an id that several applications have; 3 no such \
             application or process; 4 appstated is not running; 5 to 8 what handoff has met on the other host; 64 \
             wrong usage. appstatectl(1) says more of these, and of output on a terminal.
             """,
