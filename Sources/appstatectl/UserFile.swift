@@ -50,11 +50,11 @@ enum UserFile {
     }
 
     /// Replaces the file atomically, and creates missing directories. If the path is a symbolic link, its
-    /// target is replaced or created, and the link stays. The file keeps its mode.
+    /// target is replaced, and the link stays. The file keeps its mode.
     static func write(_ text: String, to path: String) throws {
-        let path = try target(of: path)
+        let path = path.hasSuffix("/") ? path : resolved(path) ?? path
         var status = stat()
-        let exists = stat(path, &status) == 0
+        let exists = lstat(path, &status) == 0
         let isDirectory = path.hasSuffix("/") || exists && status.st_mode & S_IFMT == S_IFDIR
         guard !isDirectory, !exists || status.st_mode & S_IFMT == S_IFREG else {
             let what = isDirectory ? "a directory" : "not a regular file"
@@ -91,21 +91,10 @@ enum UserFile {
         }
     }
 
-    /// The file that an absolute path leads to, which need not exist.
-    private static func target(of path: String) throws -> String {
-        var path = path
-        var buffer = [CChar](repeating: 0, count: Int(PATH_MAX))
-        // The kernel follows as many links.
-        for _ in 0..<40 {
-            let count = readlink(path, &buffer, buffer.count)
-            guard count >= 0 else { return path }
-            let bytes = buffer.prefix(count).map { UInt8(bitPattern: $0) }
-            guard let link = String(validating: bytes, as: UTF8.self) else {
-                throw Failure("\(path) is a link to a name that is not UTF-8")
-            }
-            let directory = path.lastIndex(of: "/").map { path[...$0] } ?? ""
-            path = link.hasPrefix("/") ? link : directory + link
-        }
-        throw Failure("\(path) cannot be written: \(String(cString: strerror(ELOOP)))")
+    /// The file that a path leads to; nil: there is none.
+    static func resolved(_ path: String) -> String? {
+        guard let whole = realpath(path, nil) else { return nil }
+        defer { free(whole) }
+        return String(cString: whole)
     }
 }

@@ -126,7 +126,12 @@ struct UsageTests {
     func replaced() throws {
         let scratch = try Scratch()
         mkfifo("\(scratch.path)/pipe", 0o600)
-        for (name, what) in [("", "a directory"), ("/new/", "a directory"), ("/pipe", "not a regular file")] {
+        symlink("nothing", "\(scratch.path)/dangling")
+        symlink("new/picture", "\(scratch.path)/link")
+        for (name, what) in [
+            ("", "a directory"), ("/new/", "a directory"), ("/pipe", "not a regular file"),
+            ("/dangling", "not a regular file"),
+        ] {
             do {
                 try UserFile.write("", to: scratch.path + name)
                 Issue.record("\(name) was replaced")
@@ -135,7 +140,8 @@ struct UsageTests {
             }
         }
         try UserFile.write("picture", to: "\(scratch.path)/new/picture")
-        #expect(try UserFile.text(of: "\(scratch.path)/new/picture") == "picture")
+        try UserFile.write("another", to: "\(scratch.path)/link")
+        #expect(try UserFile.text(of: "\(scratch.path)/new/picture") == "another")
     }
 }
 
