@@ -6,6 +6,8 @@ public enum Need: Sendable {
     case answer
     /// It is to act, mostly because a person has done something. It gets a grace period.
     case act
+    /// The same, but it may also be asked to close a window: what a person suspends reads that in a drain.
+    case read
     /// It is asked to exit, or to close a window. Every suspension of ours ends.
     case end
 }

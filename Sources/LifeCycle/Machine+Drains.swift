@@ -26,7 +26,7 @@ extension Machine {
         }
     }
 
-    /// Something waits to be read by an application that was due for a drain.
+    /// Something waits to be read by an application that is drained now and then.
     mutating func foundUnread(_ number: ApplicationNumber) {
         guard let application = applications[number], case .due = application.stop.drain,
             !pressure.isEventOpen

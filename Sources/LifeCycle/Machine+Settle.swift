@@ -55,7 +55,10 @@ extension Machine {
     mutating func needed(_ number: ApplicationNumber, _ why: String, _ need: Need = .act) {
         guard let application = applications[number] else { return }
         let isHeld = !application.holds.isEmpty
-        if isHeld, need != .end, !application.isHeldByDecision { return }
+        if isHeld, need != .end, !application.isHeldByDecision {
+            if need == .read { foundUnread(number) }
+            return
+        }
         if need == .answer, application.isEnough(of: why, at: step.now) {
             return update(number, .demand) {
                 $0.demand = why
@@ -71,7 +74,7 @@ extension Machine {
             let event: Grace.Event =
                 switch need {
                 case .answer: .answers(within: isNew ? Demands.firstAnswer : Demands.leastAnswer)
-                case .act: .again(atLeast: Grace.leastRetry)
+                case .act, .read: .again(atLeast: Grace.leastRetry)
                 case .end: .again(atLeast: max(Grace.leastRetry, toEnd))
                 }
             $0.grace(event, $1)

@@ -85,7 +85,9 @@ public struct Configuration {
         // systemd.syntax(7): an empty value clears a list.
         defaults.named = Patterns()
         let complaints = file.apply(to: &self, defaults: defaults) { section in
-            if let pattern = Rule.pattern(ofSection: section) { return Rule.rows(pattern, layer) }
+            if let pattern = Rule.pattern(ofSection: section), Patterns.closesBrackets(pattern) {
+                return Rule.rows(pattern, layer)
+            }
             guard section == "Session" else { return nil }
             return [
                 ConfigurationRow("Adopt", list: \.named) { words, named in

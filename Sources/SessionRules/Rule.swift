@@ -262,24 +262,24 @@ extension ConfigurationValue where Value == [String] {
 
     /// Names of programs, or patterns of these; `none`: no program.
     fileprivate static var programs: Self {
-        Self("is neither a list of programs such as playerctl nor none") { text in
-            let words = text.split(whereSeparator: \.isWhitespace).map(String.init)
-            if words == ["none"] { return [] }
-            return words.count <= 64 && words.allSatisfy { $0.utf8.count <= 255 && !$0.contains("/") }
-                ? words : nil
+        words("is neither none alone nor a list of programs such as polybar*, with each bracket closed") {
+            $0.utf8.count <= 255 && !$0.contains("/") && Patterns.closesBrackets($0)
         }
     }
 
     /// Words of a-z, 0-9 and -; `none`: no reason counts.
     fileprivate static var reasons: Self {
-        Self("is neither a list of words of a-z, 0-9 and - nor none") { text in
+        words("is neither none alone nor a list of words of a-z, 0-9 and -") { word in
+            word.utf8.count <= 64
+                && word.utf8.allSatisfy { "abcdefghijklmnopqrstuvwxyz0123456789-".utf8.contains($0) }
+        }
+    }
+
+    private static func words(_ wanted: String, isValid: @escaping (String) -> Bool) -> Self {
+        Self(wanted) { text in
             let words = text.split(whereSeparator: \.isWhitespace).map(String.init)
             if words == ["none"] { return [] }
-            let isValid = words.allSatisfy { word in
-                (1...64).contains(word.utf8.count)
-                    && word.utf8.allSatisfy { "abcdefghijklmnopqrstuvwxyz0123456789-".utf8.contains($0) }
-            }
-            return isValid && words.count <= 64 ? words : nil
+            return words.count <= 64 && words.allSatisfy { $0 != "none" && isValid($0) } ? words : nil
         }
     }
 }

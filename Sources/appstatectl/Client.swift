@@ -2,11 +2,12 @@ import AppStateBus
 import AppStateContract
 import ArgumentParser
 import Glibc
+import Linux
 
 /// The exit statuses.
 enum Verdict: Int32 {
     case refused = 1
-    /// A name that may mean several applications. It is not wrong usage: it depends on what is registered.
+    /// An id that several applications have. It is not wrong usage: it depends on what is registered.
     case ambiguous = 2
     case noSuchApplication = 3
     case notRunning = 4
@@ -48,7 +49,7 @@ final class Client {
     private let place: String
 
     init(address: String?) throws {
-        let named = address ?? getenv("DBUS_SYSTEM_BUS_ADDRESS").map { String(cString: $0) }
+        let named = address ?? Environment["DBUS_SYSTEM_BUS_ADDRESS"]
         place = named.map { "the bus at \"\($0)\"" } ?? "the system bus"
         do {
             if let address { bus = try Bus.open(address: address) } else { bus = try Bus.system() }
@@ -158,22 +159,16 @@ final class Client {
                 .readObjectPath()
         }
         let all = try applications()
-        let found = all.filter { $0.id == name }
-        if let number = UInt32(name), number > 0 {
-            // An id may consist of digits. If it were taken for the number of another application, the
-            // command would affect the wrong one.
-            let path = BusNames.path(ofApplication: number)
-            let others = found.filter { $0.number != number }
-            if let meant = all.first(where: { $0.number == number }) {
-                try refuse(name, as: "application \(meant.number) (\(meant.id), \(path))", or: others)
-            }
-            if others.isEmpty, all.contains(where: { $0.number == number }) { return path }
-            if others.isEmpty {
+        // An application whose id is a number is named by its object path.
+        if let number = UInt32(name) {
+            guard let row = all.first(where: { $0.number == number }) else {
                 throw Failure(
                     "no application \(number); name the application of process \(number) as pid:\(number)",
                     .noSuchApplication)
             }
+            return row.path
         }
+        let found = all.filter { $0.id == name }
         guard let first = found.first else { throw Failure("no application \"\(name)\"", .noSuchApplication) }
         guard found.count == 1 else {
             let list = found.map { "\($0.number) (pid \($0.pid))" }.joined(separator: ", ")
@@ -188,8 +183,6 @@ final class Client {
         if let pid = UInt32(name) {
             // The daemon takes 0 for no process.
             guard pid > 0 else { throw Failure("the number of a process must be above 0", .usage) }
-            let others = try applications().filter { $0.id == name && $0.pid != pid }
-            try refuse(name, as: "process \(pid) (pid:\(pid))", or: others)
             return pid
         }
         guard
@@ -198,15 +191,6 @@ final class Client {
             throw Failure("\"\(name)\" has no process", .noSuchApplication)
         }
         return pid
-    }
-
-    /// Refuses a number that is also the id of another application.
-    private func refuse(_ name: String, as number: String, or others: [Row]) throws {
-        if others.isEmpty { return }
-        let list = others.map { "application \($0.number) with that id (pid \($0.pid), \($0.path))" }
-        throw Failure(
-            "\"\(name)\" is ambiguous: \(number) or \(list.joined(separator: " or ")); "
-                + "name it by its object path or as pid:PID", .ambiguous)
     }
 
     func properties(of path: String, _ interface: String = BusNames.application) throws -> [String: Variant] {

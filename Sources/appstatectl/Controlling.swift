@@ -42,12 +42,21 @@ struct Register: ParsableCommand {
             try message.append(pid)
             try message.appendDictionary(options)
         }.readObjectPath()
+        output.show(application: path)
+    }
+}
+
+extension OutputOptions {
+    /// Shows what has become an application, by its object path.
+    func show(application path: String) {
+        if json { Terminal.emit(JSON(application: path)) } else { Terminal.emit(Line(path)) }
+    }
+}
+
+extension JSON {
+    init(application path: String) {
         let number = BusNames.applicationNumber(inPath: path) ?? 0
-        if output.json {
-            Terminal.emit(JSON.object([("number", .unsigned(UInt64(number))), ("path", .string(path))]))
-        } else {
-            Terminal.emit(Line(path))
-        }
+        self = .object([("number", .unsigned(UInt64(number))), ("path", .string(path))])
     }
 }
 

@@ -43,6 +43,7 @@ struct History: ParsableCommand {
         let ids = try bus.connect().call(ManagerMethod.listHistory) { try $0.appendDictionary(options) }
             .readStrings()
         if output.json { return Terminal.emit(JSON(.strings(ids))) }
+        if ids.isEmpty { Terminal.warn("No ends are recorded.") }
         for id in ids { Terminal.emit(Line(id)) }
     }
 }

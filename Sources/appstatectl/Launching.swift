@@ -45,7 +45,7 @@ struct Launch: ParsableCommand {
             order.appID = id
             path = try client.launch(order)
         }
-        if output.json { Terminal.emit(Self.json(path)) } else { Terminal.emit(Line(path)) }
+        output.show(application: path)
     }
 
     /// The id of the desktop entry in a file with this name; nil: it is not the name of a desktop entry's
@@ -53,12 +53,6 @@ struct Launch: ParsableCommand {
     private static func id(ofFile name: String) -> String? {
         let suffix = ".desktop"
         return name.hasSuffix(suffix) && name != suffix ? String(name.dropLast(suffix.count)) : nil
-    }
-
-    /// An application in the format that `register` prints.
-    fileprivate static func json(_ path: String) -> JSON {
-        let number = BusNames.applicationNumber(inPath: path) ?? 0
-        return .object([("number", .unsigned(UInt64(number))), ("path", .string(path))])
     }
 }
 
@@ -101,7 +95,7 @@ struct Open: ParsableCommand {
                 first = first ?? failure
             }
         }
-        if output.json { Terminal.emit(JSON.array(paths.map(Launch.json))) }
+        if output.json { Terminal.emit(JSON.array(paths.map(JSON.init(application:)))) }
         if let first { throw ExitCode(first.verdict.rawValue) }
     }
 }
@@ -136,13 +130,17 @@ struct LaunchOrder {
 enum Target {
     /// The URL of a target. For a file it is a `file:` URL; relative paths start at the working directory.
     static func url(_ text: String) throws -> String {
-        if FileURL.scheme(of: text) != nil { return text }
         guard !text.isEmpty else { throw ValidationError("The name of a file must not be empty.") }
-        let path = try UserFile.absolute(text)
-        guard access(path, F_OK) == 0 else {
-            throw Failure("\(text): \(String(cString: strerror(errno)))")
+        guard let scheme = FileURL.scheme(of: text) else {
+            return FileURL.url(of: try UserFile.existing(text))
         }
-        return FileURL.url(of: path)
+        if scheme != "file" { return text }
+        guard let path = FileURL.path(of: text) else {
+            throw Failure(
+                "\"\(text)\" is not the URL of a file on this machine, such as file:///tmp/a%20b", .usage)
+        }
+        _ = try UserFile.existing(path)
+        return text
     }
 
     /// The ids of the default applications for URLs.

@@ -91,6 +91,11 @@ struct Line {
     }
 }
 
+extension Terminal {
+    /// Writes one line for users.
+    static func emit(_ line: Line) { emit(raw: line.text) }
+}
+
 extension String {
     /// The text in lines of at most this width, broken between words. A word that is longer has a line of its own.
     func wrapped(to width: Int) -> [String] {
@@ -221,7 +226,8 @@ extension OutputOptions {
 
 /// Names and their values, in two columns.
 enum Field {
-    private static let usual = 20
+    /// That of ProtectedDataAvailable.
+    private static let usual = 22
 
     /// The width of the name's column: the usual width, or half of the terminal if that is narrower.
     private static func column(_ width: Int?) -> Int {

@@ -11,28 +11,16 @@ struct AppStateCtl: ParsableCommand {
         abstract: "Show and control the life cycle of applications.",
         discussion: """
             APP is an application's number, its object path, its id if only one application has it, \
-            or pid:PID. Digits that are the number of one application and the id of another are refused: \
-            use the object path. focus and minimize take a process instead: there, digits are a PID. \
+            or pid:PID. focus and minimize take a process instead: there, digits are a PID. \
             history, forget, schedule and usage take an id.
 
             If a command with several applications fails for one, it continues with the others, reports each \
             failure, and exits with the status of the first; if appstated is not running, it ends at once. \
             monitor starts only if it finds all of them, except that no application need have an id yet.
 
-            On a terminal, the lines of list, show, explain, windows, history, status, tasks, schedule and rules are cut \
-            to its width, or to \
-            to COLUMNS, and monitor shortens ids; in a file or a pipe nothing is cut. \
-            Control characters in the texts of applications are shown as \\n, \\x1b or \\u{202e}.
-
-            Exit status: 0 done, or the reader of the output is gone; 1 doctor has found that something essential \
-            is missing, the daemon refused or failed, a \
-            file, a rule or an application for a file does not exist, a file cannot be read or written, or the \
-            output cannot be written; 2 a name that may mean several applications: an id that they share, or \
-            digits that are both a number and an id; 3 no such application or \
-            process; 4 appstated is not running, or the bus has gone; 5 the other host cannot be reached, or the \
-            connection to it was lost; 6 it refuses the login; 7 no application there continues activities of this \
-            type; 8 it has no appstated that knows of activities; 64 wrong usage, including a value that \
-            an option does not accept and an id that cannot be one.
+            Exit status: 0 done; 1 refused or failed; 2 an id that several applications have; 3 no such \
+            application or process; 4 appstated is not running; 5 to 8 what handoff has met on the other host; 64 \
+            wrong usage. appstatectl(1) says more of these, and of output on a terminal.
             """,
         version: "appstatectl \(Product.version)",
         subcommands: [

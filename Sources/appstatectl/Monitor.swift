@@ -2,6 +2,7 @@ import AppStateBus
 import AppStateContract
 import ArgumentParser
 import Glibc
+import Linux
 
 struct Monitor: ParsableCommand {
     static let configuration = CommandConfiguration(
@@ -173,7 +174,9 @@ final class Watcher {
     /// A signal and its arguments, for users.
     ///
     /// - Parameter now: CLOCK_MONOTONIC in microseconds.
-    static func words(_ member: String, _ arguments: [(String, JSON)], at now: UInt64 = monotonic) -> Line {
+    static func words(
+        _ member: String, _ arguments: [(String, JSON)], at now: UInt64 = Clock.monotonicMicroseconds
+    ) -> Line {
         if member == ApplicationSignal.stateChanged.rawValue, arguments.count == 3,
             case .string(let from) = arguments[0].1, case .string(let to) = arguments[1].1,
             case .string(let reason) = arguments[2].1
@@ -199,12 +202,7 @@ final class Watcher {
 
     /// The time of day, to the millisecond.
     private static var clock: String {
-        var now = timespec()
-        clock_gettime(CLOCK_REALTIME, &now)
-        var parts = tm()
-        localtime_r(&now.tv_sec, &parts)
-        func two(_ number: Int32) -> String { number < 10 ? "0\(number)" : "\(number)" }
-        let fraction = String(1_000 + now.tv_nsec / 1_000_000).dropFirst()
-        return "\(two(parts.tm_hour)):\(two(parts.tm_min)):\(two(parts.tm_sec)).\(fraction)"
+        let now = Clock.realMicroseconds
+        return localTime(now).suffix(8) + "." + String(1_000 + now / 1_000 % 1_000).dropFirst()
     }
 }

@@ -66,7 +66,7 @@ struct RuleCommand: ParsableCommand {
     func run() throws {
         let rule = Rule(pattern.trimmed)
         guard !rule.pattern.isEmpty, !rule.pattern.contains(where: \.isNewline) else {
-            throw ValidationError("A rule needs a pattern without line breaks.")
+            throw ValidationError("A pattern must not be empty, and must not have line breaks.")
         }
         guard let path = Configuration.ownFile() else {
             throw Failure("there is no place for your configuration: neither HOME nor XDG_CONFIG_HOME is set")
@@ -198,6 +198,15 @@ extension Configuration {
 }
 
 extension Rule {
+    /// What the rules say that an application of the caller has now.
+    ///
+    /// - Parameter names: `rule` of `Explain`.
+    static func settings(ofRules names: String) -> [String] {
+        let patterns = names.components(by: separator)
+        let rules = Configuration(reading: .system).rules.filter { patterns.contains($0.pattern) }
+        return combined(rules)?.assignments ?? []
+    }
+
     /// The words of `KeepWhile=` that make a difference. The session agent adds `command` wherever it is reported.
     fileprivate static let knownReasons = ObjectionReason.allCases.filter { $0 != .command }.map(\.rawValue)
 

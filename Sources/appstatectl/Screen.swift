@@ -1,13 +1,16 @@
 import Glibc
+import Linux
 
 /// The terminal as a screen that is drawn again and again and that reports keys one by one. However the program ends,
 /// short of SIGKILL, the terminal is as it was.
 enum Screen {
     /// Fails if standard input and output are not a terminal that can do this.
     static func check() throws {
-        let isDumb = getenv("TERM").map { String(cString: $0) } == "dumb"
-        guard Terminal.isTerminal, !isDumb, tcgetattr(STDIN_FILENO, &before) == 0 else {
-            throw Failure("this needs a terminal; monitor and list do not", .usage)
+        guard Terminal.isTerminal, tcgetattr(STDIN_FILENO, &before) == 0 else {
+            throw Failure("top needs a terminal as its standard input and output; list and monitor do not")
+        }
+        guard Environment["TERM"] != "dumb" else {
+            throw Failure("top needs a terminal with a cursor that moves, and TERM is dumb")
         }
     }
 

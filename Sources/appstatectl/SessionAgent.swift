@@ -25,7 +25,7 @@ enum SessionAgent {
             guard let file, ownConfiguration == nil else { return true }
             guard let theirs = Configuration.ownFile(environment: { environment[$0] }) else { return false }
             return theirs == file
-                || SessionAgent.resolved(theirs).map { $0 == SessionAgent.resolved(file) } ?? false
+                || UserFile.resolved(theirs).map { $0 == UserFile.resolved(file) } ?? false
         }
 
         /// Whether the agent watches no windows.
@@ -85,12 +85,5 @@ enum SessionAgent {
         guard let address, !address.isEmpty else { return usual }
         let plain = address.split(separator: ",").filter { !$0.hasPrefix("guid=") }.joined(separator: ",")
         return plain == "unix:path=/var/run/dbus/system_bus_socket" ? usual : plain
-    }
-
-    /// The file that a path leads to; nil: there is none.
-    private static func resolved(_ path: String) -> String? {
-        guard let whole = realpath(path, nil) else { return nil }
-        defer { free(whole) }
-        return String(cString: whole)
     }
 }

@@ -81,6 +81,8 @@ final class Subscription {
         end(verdict.rawValue)
     }
 
+    func leave(_ error: any Error) { leave((error as? Failure)?.sentence ?? "\(error)") }
+
     private func subscribe() throws {
         daemon = try client.call(ManagerMethod.subscribe).sender
     }
@@ -101,7 +103,7 @@ final class Subscription {
             }
             try watchInterrupts()
         } catch {
-            leave("\((error as? Failure)?.sentence ?? "\(error)")")
+            leave(error)
         }
     }
 }

@@ -1,4 +1,5 @@
 import Glibc
+import Linux
 
 /// The properties of standard output, and the only way to write to it.
 enum Terminal {
@@ -6,14 +7,12 @@ enum Terminal {
 
     /// Colours are used only on a terminal, and not if NO_COLOR is set (no-color.org).
     static let hasColours =
-        isTerminal && getenv("NO_COLOR") == nil && getenv("TERM").map { String(cString: $0) } != "dumb"
+        isTerminal && Environment["NO_COLOR"] == nil && Environment["TERM"] != "dumb"
 
     /// The columns of the terminal, or the value of COLUMNS. Nil if lines may have any length, as in a file.
     static let width: Int? = {
         guard isTerminal else { return nil }
-        if let columns = getenv("COLUMNS").flatMap({ Int(String(cString: $0)) }), columns > 0 {
-            return columns
-        }
+        if let columns = Environment["COLUMNS"].flatMap({ Int($0) }), columns > 0 { return columns }
         var size = winsize()
         guard ioctl(STDOUT_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 else { return 80 }
         return Int(size.ws_col)
@@ -41,9 +40,6 @@ enum Terminal {
         var bytes = Array((sentence.harmless + "\n").utf8)[...]
         _ = write(&bytes, to: STDERR_FILENO)
     }
-
-    /// Writes one line for users.
-    static func emit(_ line: Line) { emit(raw: line.text) }
 
     /// Writes one line for programs.
     static func emit(_ json: JSON) { emit(raw: json.text) }

@@ -73,7 +73,7 @@ struct TransferCommand: ParsableCommand {
             var options: [(TransferOption, Variant)] = []
             let target = try file ?? (upload == nil ? Self.name(in: url) : nil)
             if let target { options.append((.target, .string(try UserFile.absolute(target)))) }
-            if let upload { options.append((.upload, .string(try UserFile.absolute(upload)))) }
+            if let upload { options.append((.upload, .string(try UserFile.existing(upload)))) }
             if !headers.isEmpty { options.append((.headers, .strings(headers))) }
             if let size { options.append((.size, .uint64(size))) }
             if let sha256 { options.append((.sha256, .string(sha256))) }

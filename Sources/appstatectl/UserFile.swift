@@ -14,6 +14,13 @@ enum UserFile {
         return text == "/" ? "/\(path)" : "\(text)/\(path)"
     }
 
+    /// The same for a file that must exist.
+    static func existing(_ name: String) throws -> String {
+        let path = try absolute(name)
+        guard access(path, F_OK) == 0 else { throw Failure("\(name): \(String(cString: strerror(errno)))") }
+        return path
+    }
+
     /// The bytes of a file; nil: there is no such file. It is a failure if the file cannot be read, or if only its
     /// beginning would be.
     static func bytes(of path: String) throws -> [UInt8]? {
@@ -43,11 +50,17 @@ enum UserFile {
     }
 
     /// Replaces the file atomically, and creates missing directories. If the path is a symbolic link, its
-    /// target is replaced or created, and the link stays. The file keeps its mode.
+    /// target is replaced, and the link stays. The file keeps its mode.
     static func write(_ text: String, to path: String) throws {
-        let path = try target(of: path)
+        let path = path.hasSuffix("/") ? path : resolved(path) ?? path
         var status = stat()
-        let mode = stat(path, &status) == 0 ? status.st_mode & 0o777 : nil
+        let exists = lstat(path, &status) == 0
+        let isDirectory = path.hasSuffix("/") || exists && status.st_mode & S_IFMT == S_IFDIR
+        guard !isDirectory, !exists || status.st_mode & S_IFMT == S_IFREG else {
+            let what = isDirectory ? "a directory" : "not a regular file"
+            throw Failure("\(path) cannot be written: it is \(what)")
+        }
+        let mode = exists ? status.st_mode & 0o777 : nil
         var directory = ""
         for part in path.split(separator: "/").dropLast() {
             directory += "/" + part
@@ -78,21 +91,10 @@ enum UserFile {
         }
     }
 
-    /// The file that an absolute path leads to, which need not exist.
-    private static func target(of path: String) throws -> String {
-        var path = path
-        var buffer = [CChar](repeating: 0, count: Int(PATH_MAX))
-        // The kernel follows as many links.
-        for _ in 0..<40 {
-            let count = readlink(path, &buffer, buffer.count)
-            guard count >= 0 else { return path }
-            let bytes = buffer.prefix(count).map { UInt8(bitPattern: $0) }
-            guard let link = String(validating: bytes, as: UTF8.self) else {
-                throw Failure("\(path) is a link to a name that is not UTF-8")
-            }
-            let directory = path.lastIndex(of: "/").map { path[...$0] } ?? ""
-            path = link.hasPrefix("/") ? link : directory + link
-        }
-        throw Failure("\(path) cannot be written: \(String(cString: strerror(ELOOP)))")
+    /// The file that a path leads to; nil: there is none.
+    static func resolved(_ path: String) -> String? {
+        guard let whole = realpath(path, nil) else { return nil }
+        defer { free(whole) }
+        return String(cString: whole)
     }
 }

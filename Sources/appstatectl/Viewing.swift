@@ -2,6 +2,8 @@ import AppStateBus
 import AppStateContract
 import ArgumentParser
 import Glibc
+import Linux
+import SessionRules
 
 struct List: ParsableCommand {
     static let configuration = CommandConfiguration(abstract: "List applications and their states.")
@@ -85,7 +87,7 @@ struct Show: ParsableCommand {
         case (.uid, .uint32(let uid)): Line("\(uid) (\(userName(uid)))")
         case (.memoryUsage, .uint64(let bytes)): Line(memory(bytes))
         case (.stateTimestamp, .uint64(let time)), (.registeredTimestamp, .uint64(let time)):
-            Line("\(duration(of: realTime > time ? realTime - time : 0)) ago")
+            Line("\(duration(from: time, to: Clock.realMicroseconds)) ago")
         case (.suspensionDeadline, .uint64(let time)):
             Line(time == .max ? "–" : "in \(duration(until: time))")
         case (.backgroundTasks, .array(_, let tasks)) where !tasks.isEmpty:
@@ -113,7 +115,9 @@ struct Explain: ParsableCommand {
                 JSON.object([("path", .string(path))] + entries.map { ($0.key, JSON($0.value)) }))
             return
         }
-        let conclusion = Conclusion(entries, at: monotonic, nameOfUser: userName).sentence
+        // What the rules of other users say is theirs.
+        let uid = try client.properties(of: path)[ApplicationProperty.uid.rawValue]
+        let conclusion = Conclusion(entries, at: Clock.monotonicMicroseconds, nameOfUser: userName).sentence
         for line in Terminal.width.map({ conclusion.wrapped(to: $0) }) ?? [conclusion] {
             Terminal.emit(Line(line).fitted)
         }
@@ -124,13 +128,18 @@ struct Explain: ParsableCommand {
                 for (index, line) in lines.enumerated() {
                     Terminal.emit(index == 0 ? Field.line(key, Line(line)) : Field.further(Line(line)))
                 }
+            case ("rule", .string(let names)):
+                Terminal.emit(Field.line(key, Line(names)))
+                guard uid == .uint32(getuid()) else { break }
+                for setting in Rule.settings(ofRules: names) { Terminal.emit(Field.further(Line(setting))) }
             case ("state", .string(let state)), ("target", .string(let state)):
                 Terminal.emit(Field.line(key, Line(state: state)))
             case (_, .uint64(let time)) where key.hasSuffix("deadline"):
                 Terminal.emit(
                     Field.line(key, Line(time == .never ? "never" : "in \(duration(until: time))")))
             case ("state-since", .uint64(let time)):
-                Terminal.emit(Field.line(key, Line("\(duration(since: time)) ago")))
+                let span = duration(from: time, to: Clock.monotonicMicroseconds)
+                Terminal.emit(Field.line(key, Line("\(span) ago")))
             case ("reclaim-bytes", .uint64(let bytes)):
                 Terminal.emit(Field.line(key, Line(bytes == 0 ? "–" : memory(bytes))))
             default:
@@ -198,29 +207,19 @@ func userName(_ uid: UInt32) -> String {
     return String(cString: name)
 }
 
-/// An amount of memory: in MiB from 10 MiB on, otherwise in KiB.
+/// An amount of memory: in MiB from 10 MiB on, in KiB from 1 KiB on.
 func memory(_ bytes: UInt64) -> String {
-    bytes < 10 << 20 ? "\(bytes >> 10) KiB" : "\(bytes >> 20) MiB"
+    bytes < 1 << 10 ? "\(bytes) B" : bytes < 10 << 20 ? "\(bytes >> 10) KiB" : "\(bytes >> 20) MiB"
 }
 
-/// CLOCK_MONOTONIC, microseconds.
-var monotonic: UInt64 {
-    var time = timespec()
-    clock_gettime(CLOCK_MONOTONIC, &time)
-    return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1_000
+/// How long a moment of CLOCK_MONOTONIC is ahead, for users.
+func duration(until time: UInt64) -> String { duration(from: Clock.monotonicMicroseconds, to: time) }
+
+/// A span of time for users; 0 if it ends before it begins.
+func duration(from start: UInt64, to end: UInt64) -> String {
+    duration(of: end > start ? end - start : 0)
 }
 
-/// CLOCK_REALTIME, microseconds.
-private var realTime: UInt64 {
-    var time = timespec()
-    clock_gettime(CLOCK_REALTIME, &time)
-    return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1_000
-}
-
-func duration(since time: UInt64) -> String { duration(of: monotonic > time ? monotonic - time : 0) }
-func duration(until time: UInt64) -> String { duration(of: time > monotonic ? time - monotonic : 0) }
-
-/// A span of time for users.
 func duration(of microseconds: UInt64) -> String {
     let seconds = microseconds / 1_000_000
     switch seconds {

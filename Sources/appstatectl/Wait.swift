@@ -51,7 +51,7 @@ private final class Waiter {
                 try hear(message)
                 try message.rewind()
             } catch {
-                subscription.leave((error as? Failure)?.sentence ?? "\(error)")
+                subscription.leave(error)
             }
         }
     }

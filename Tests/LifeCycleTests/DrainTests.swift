@@ -68,6 +68,19 @@ struct DrainTests {
         #expect(stage.holds == [.policy, .request])
     }
 
+    @Test("what may be a request to close a window is read in a drain, whoever has suspended the application")
+    func perhapsClose() throws {
+        var stage = try suspended()
+        try stage.perform(.suspendUntilFocused(stage.number, holder: "uid:1000"))
+        stage.handle(.needed(stage.number, "input"))
+        #expect(!stage.application.isBeingDrained)
+        stage.handle(.needed(stage.number, "message", .read))
+        #expect(stage.application.isBeingDrained && stage.holds == [.policy, .toggle])
+        stage.pass(Self.second)
+        stage.handle(.stopped(stage.number, holder: nil))
+        #expect(!stage.application.isBeingDrained && stage.state == .suspended)
+    }
+
     @Test("a suspended application that registered itself runs only if something waits to be read")
     func registeredItself() throws {
         var stage = try suspended { $0.byItself = true }

@@ -173,7 +173,7 @@ struct Simulation {
             } else if let number {
                 note("need \(number)")
                 for _ in 0..<Int.random(in: 1...4, using: &generator) {
-                    let need = generator.pick([Need.answer, .answer, .act, .end]) ?? .answer
+                    let need = generator.pick([Need.answer, .act, .read, .end]) ?? .answer
                     try world.handle(.needed(number, "call", need))
                 }
             }

@@ -150,15 +150,27 @@ struct SessionConfigurationTests {
     @Test("invalid settings of a rule cause complaints")
     func ruleComplaints() throws {
         let configuration = try read(
-            "[Application x]\nSuspension=often\nBackgroundGraceSec=5 parsecs\nKeepWhile=Audio\nSuspend=no\n[Application]\n"
-        )
+            """
+            [Application x]
+            Suspension=often
+            BackgroundGraceSec=5 parsecs
+            KeepWhile=Audio
+            Suspend=no
+            KeepWhile=audio none
+            IgnoreCallers=[a
+            [Application]
+            [Application [x]
+            """)
         #expect(
             complaints(configuration) == [
-                "0:6: [Application] is not a section",
+                "0:8: [Application] is not a section", "0:9: [Application [x] is not a section",
                 "0:2: Suspension=: \"often\" is not one of manual, automatic, never",
                 "0:3: BackgroundGraceSec=: \"5 parsecs\" is not a time span (5, 500ms, 1min 30s, infinity)",
-                "0:4: KeepWhile=: \"Audio\" is neither a list of words of a-z, 0-9 and - nor none",
+                "0:4: KeepWhile=: \"Audio\" is neither none alone nor a list of words of a-z, 0-9 and -",
                 "0:5: Suspend=: no such key in [Application x]",
+                "0:6: KeepWhile=: \"audio none\" is neither none alone nor a list of words of a-z, 0-9 and -",
+                "0:7: IgnoreCallers=: \"[a\" is neither none alone nor a list of programs such as "
+                    + "polybar*, with each bracket closed",
             ])
     }
 

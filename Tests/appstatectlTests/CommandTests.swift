@@ -40,6 +40,7 @@ struct CommandTests {
     func rules() throws {
         let stage = try Stage()
         let own = stage.bus.directory + "/config"
+        @discardableResult
         func run(_ arguments: String...) throws -> (output: String, errors: String, status: Child.Ending) {
             try stage.run(arguments, environment: ["XDG_CONFIG_HOME": own, "COLUMNS": nil])
         }
@@ -62,8 +63,11 @@ struct CommandTests {
         try message.appendDictionary([("rule", .string("sleep"))])
         _ = try bus.call(message)
         #expect(try run("rules").output.contains("org.example.Sleep (1), by its program"))
+        try run("rule", "sleep", "IgnoreCallers=playerctl [ab]*")
+        #expect(try run("explain", "1").output.contains("IgnoreCallers=playerctl [ab]*\n"))
+        try run("rule", "sleep", "IgnoreCallers=")
 
-        for wrong in ["Suspension=often", "Suspend=yes", "x", "KeepWhile=A"] {
+        for wrong in ["Suspension=often", "Suspend=yes", "x", "KeepWhile=A", "KeepWhile=audio none"] {
             #expect(try run("rule", "sleep", wrong).status == .exited(64))
         }
         // Other reporters may have words of their own.
@@ -117,6 +121,8 @@ struct CommandTests {
         let stage = try Stage()
         let sleeper = try Child("sleep", ["1000"])
         try stage.run("register", "org.example.Editor", "\(sleeper.pid)")
+        let piped = try stage.run("top")
+        #expect(piped.status == .exited(1) && piped.errors.contains("top needs a terminal"))
         let (terminal, line) = try Stage.newTerminal()
         defer { close(terminal) }
         defer { close(line) }

@@ -167,5 +167,12 @@ struct LaunchCommandTests {
         let unknown = try desk.run("open", "one.txt", "appstate-nothing:x")
         #expect(unknown.status == .exited(1) && desk.orders.isEmpty)
         #expect(unknown.errors.contains("x-scheme-handler/appstate-nothing"))
+        for url in ["file:nothing", "file://host/x", "file:///%zz"] {
+            let broken = try desk.run("open", "one.txt", url)
+            #expect(broken.status == .exited(64) && desk.orders.isEmpty)
+            #expect(broken.errors.contains("\"\(url)\" is not the URL of a file on this machine"))
+        }
+        let missing = try desk.run("open", "file:///nonexistent/x")
+        #expect(missing.errors == "appstatectl: /nonexistent/x: No such file or directory\n")
     }
 }

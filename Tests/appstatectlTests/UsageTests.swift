@@ -121,6 +121,28 @@ struct UsageTests {
         #expect(throws: (any Error).self) { try Timeline.bounds(of: "2026-13-01") }
         #expect(try Timeline.bounds(of: "2026-11-28").1 > Timeline.bounds(of: "2026-11-28").0)
     }
+
+    @Test("a picture replaces a file, but no directory and nothing that is not a regular file")
+    func replaced() throws {
+        let scratch = try Scratch()
+        mkfifo("\(scratch.path)/pipe", 0o600)
+        symlink("nothing", "\(scratch.path)/dangling")
+        symlink("new/picture", "\(scratch.path)/link")
+        for (name, what) in [
+            ("", "a directory"), ("/new/", "a directory"), ("/pipe", "not a regular file"),
+            ("/dangling", "not a regular file"),
+        ] {
+            do {
+                try UserFile.write("", to: scratch.path + name)
+                Issue.record("\(name) was replaced")
+            } catch let failure as Failure {
+                #expect(failure.sentence.hasSuffix("cannot be written: it is \(what)"))
+            }
+        }
+        try UserFile.write("picture", to: "\(scratch.path)/new/picture")
+        try UserFile.write("another", to: "\(scratch.path)/link")
+        #expect(try UserFile.text(of: "\(scratch.path)/new/picture") == "another")
+    }
 }
 
 /// The screen of `top`.

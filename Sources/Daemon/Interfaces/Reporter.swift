@@ -95,7 +95,8 @@ extension Daemon {
                     let why = name.isEmpty ? reason : "\(reason) by \(name)"
                     let known = DemandReason(rawValue: reason)
                     let need: Need =
-                        known?.asksToEnd == true ? .end : known?.asksForAnswer == true ? .answer : .act
+                        known?.asksToEnd == true
+                        ? .end : known?.asksForAnswer == true ? .answer : known == .message ? .read : .act
                     try perform(.demand(process, why, reporter, need))
                     try call.reply()
                 },

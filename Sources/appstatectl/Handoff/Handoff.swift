@@ -68,39 +68,3 @@ struct Handoff: ParsableCommand {
                     ? "\(host) continues it in \(appID)" : "\(host) has continued it already in \(appID)"))
     }
 }
-
-/// A file to be sent.
-final class SentFile {
-    let description: Activity.File
-    private let descriptor: Int32
-    /// It may grow meanwhile.
-    private var rest: UInt64
-
-    init(_ path: String) throws {
-        descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
-        guard descriptor >= 0 else { throw Failure("\(path): \(String(cString: strerror(errno)))") }
-        var status = stat()
-        guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG,
-            let name = path.split(separator: "/").last.map(String.init)
-        else {
-            close(descriptor)
-            throw Failure("\(path) is not a regular file")
-        }
-        rest = UInt64(status.st_size)
-        description = Activity.File(name: name, size: rest)
-    }
-
-    deinit { close(descriptor) }
-
-    /// The next bytes; none at the end.
-    func read() throws -> ArraySlice<UInt8> {
-        var buffer = [UInt8](repeating: 0, count: min(64 << 10, Int(clamping: rest)))
-        if buffer.isEmpty { return [] }
-        let count = Glibc.read(descriptor, &buffer, buffer.count)
-        guard count >= 0 else {
-            throw Failure("\(description.name) cannot be read: \(String(cString: strerror(errno)))")
-        }
-        rest -= UInt64(count)
-        return buffer[..<count]
-    }
-}

@@ -94,7 +94,7 @@ extension Client {
         } heard: { message in
             let members = [ManagerSignal.applicationRemoved, .resync].map(\.rawValue)
             guard message.path == path || message.member.map(members.contains) == true else { return }
-            do { try look() } catch { subscription.leave((error as? Failure)?.sentence ?? "\(error)") }
+            do { try look() } catch { subscription.leave(error) }
         }
         guard code == 0 else { throw ExitCode(code) }
         return delegate
