@@ -118,7 +118,7 @@ final class Agent {
             }
         }
         watchers.start("starts of suspended applications", in: situation) {
-            try StartWatch(loop: loop, journal: journal) { daemon.need($0, .start, by: $1) }
+            try StartWatch(loop: loop) { daemon.need($0, .start, by: $1) }
         }
         let bus = SessionBus.ownAddress
         watchers.start("connections to suspended applications", in: situation) {
@@ -138,23 +138,12 @@ final class Agent {
         }
     }
 
-    /// These share the connection to the session bus, and one monitor of it.
+    /// These share the connection to the session bus.
     private func startBusWatchers() {
         let (daemon, objections, session, entries) = (daemon, objections, session, entries)
-        guard let monitor = try? SessionMonitor(session: session, loop: loop, journal: journal) else {
-            return
-        }
-        // A call to a suspended application makes it run. While calls are not seen, owners of services on the bus are not
-        // suspended.
-        watchers.start("names on the session bus", in: situation) {
-            try SessionNames(session: session, journal: journal, entries: entries) {
-                objections.set(.busName, $0)
-            }
-        }
         watchers.start("calls on the session bus", in: situation) {
-            try CallWatch(
-                session: session, monitor: monitor, loop: loop, journal: journal, entries: entries
-            ) { [unowned self] isSeen in
+            try CallWatch(session: session, loop: loop, journal: journal, entries: entries) {
+                [unowned self] isSeen in
                 situation.seesCalls = isSeen
                 watchers.follow(situation)
             } needed: { [unowned self] pid, reason, caller in
@@ -163,7 +152,7 @@ final class Agent {
             }
         }
         watchers.start("inhibitors on the session bus", in: situation) {
-            try SessionInhibitors(session: session, monitor: monitor, loop: loop, journal: journal) {
+            try SessionInhibitors(session: session, loop: loop, journal: journal) {
                 objections.set(.inhibitor, $0)
             }
         }

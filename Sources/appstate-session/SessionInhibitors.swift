@@ -5,49 +5,43 @@ import Systemd
 /// Finds the processes that keep the session from going idle, sleep or its end, through services of the session bus.
 ///
 /// These services identify applications only by text, if at all. Therefore a monitor watches the calls to
-/// them, with rules that let nothing else through (D-Bus specification, "BecomeMonitor"), and the bus is
-/// queried for the caller's process. Calls from the time before the monitor are not known.
-final class SessionInhibitors: Watcher, SessionListener {
+/// them, and the bus is queried for the caller's process. Calls from the time before the monitor are not known.
+final class SessionInhibitors: Watcher {
     private let loop: EventLoop
     private let journal: Journal
-    private let monitor: SessionMonitor
     private let tell: (Set<Int32>) -> Void
+    private var monitor: SessionMonitor?
     /// For questions. Nil: there is no session bus.
     private var bus: Bus?
     private var services: [BusPeer] = []
     private var callers: [String: Caller] = [:]
 
     private struct Caller {
-        /// Inhibitors that end one by one, by service.
-        var counts: [String: Count] = [:]
-        /// The tokens of the inhibitors of the portal: each ends through an object of its own.
-        var requests: [String] = []
+        var inhibitors: [Inhibitor] = []
         /// Nil: the bus has not answered yet.
         var process: Int32?
         var slots: [Slot] = []
     }
 
-    private struct Count {
-        var number = 0
-        /// When the last inhibitor was requested, in microseconds.
-        var time: UInt64 = 0
+    private struct Inhibitor {
+        let service: String
+        let interface: String
+        /// Names the object through which an inhibitor of the portal ends.
+        let token: String?
+        /// When it was requested, in microseconds.
+        let time: UInt64
     }
 
-    /// The methods that begin and end the inhibitors of an interface.
-    private struct Methods {
-        let begin: String
-        let end: String
-    }
-
-    private static let interfaces: [String: Methods] = [
-        "org.freedesktop.ScreenSaver": Methods(begin: "Inhibit", end: "UnInhibit"),
-        "org.freedesktop.PowerManagement.Inhibit": Methods(begin: "Inhibit", end: "UnInhibit"),
-        "org.gnome.SessionManager": Methods(begin: "Inhibit", end: "Uninhibit"),
-        "org.kde.Solid.PowerManagement.PolicyAgent": Methods(
-            begin: "AddInhibition", end: "ReleaseInhibition"),
+    /// The methods that begin and end the inhibitors of an interface. Those of the portal end through objects of their
+    /// own.
+    private static let interfaces: [String: (begin: String, end: String?)] = [
+        "org.freedesktop.ScreenSaver": ("Inhibit", "UnInhibit"),
+        "org.freedesktop.PowerManagement.Inhibit": ("Inhibit", "UnInhibit"),
+        "org.gnome.SessionManager": ("Inhibit", "Uninhibit"),
+        "org.kde.Solid.PowerManagement.PolicyAgent": ("AddInhibition", "ReleaseInhibition"),
+        portal: ("Inhibit", nil),
     ]
     private static let portal = "org.freedesktop.portal.Inhibit"
-    private static let portalName = "org.freedesktop.portal.Desktop"
     private static let request = "org.freedesktop.portal.Request"
     /// What the portal uses where a caller gives no token, as GTK 3 does (xdg-desktop-portal, xdp-request.c).
     private static let defaultToken = "t"
@@ -56,12 +50,8 @@ final class SessionInhibitors: Watcher, SessionListener {
         "org.freedesktop.ScreenSaver", "org.freedesktop.PowerManagement",
         "org.freedesktop.PowerManagement.Inhibit",
         "org.gnome.SessionManager", "org.kde.Solid.PowerManagement",
-        "org.kde.Solid.PowerManagement.PolicyAgent", portalName,
+        "org.kde.Solid.PowerManagement.PolicyAgent", "org.freedesktop.portal.Desktop",
     ]
-    /// A session has a handful of callers.
-    private static let mostCallers = 64
-    /// The limit for each caller.
-    private static let mostRequests = 64
     /// How long a bus waits for a service that a call makes it start, in microseconds: dbus-daemon(1),
     /// "service_start_timeout".
     private static let startTime: UInt64 = 120_000_000
@@ -70,25 +60,36 @@ final class SessionInhibitors: Watcher, SessionListener {
     ///   - session: the session bus.
     ///   - tell: gets the processes that inhibit something, whenever they may have changed.
     init(
-        session: SessionBus, monitor: SessionMonitor, loop: EventLoop, journal: Journal,
-        tell: @escaping (Set<Int32>) -> Void
+        session: SessionBus, loop: EventLoop, journal: Journal, tell: @escaping (Set<Int32>) -> Void
     ) throws(BusFailure) {
         self.loop = loop
         self.journal = journal
-        self.monitor = monitor
         self.tell = tell
-        monitor.add(self)
+        let rules = Self.interfaces.flatMap { interface, methods in
+            [methods.begin, methods.end].compactMap { $0.map { Self.rule(interface, $0) } }
+        }
+        monitor = try SessionMonitor(
+            session: session, loop: loop, journal: journal, rules: rules + [Self.rule(Self.request, "Close")]
+        ) { [unowned self] in
+            heard($0)
+        } changed: { [unowned self] failure in
+            guard let failure else { return }
+            journal.log(.info, "inhibitors on the session bus are not watched: \(failure)")
+            forget()
+        }
         try session.follow { [weak self] in self?.use($0) }
     }
 
-    // MARK: The bus
+    private static func rule(_ interface: String, _ member: String) -> String {
+        "type='method_call',interface='\(interface)',member='\(member)'"
+    }
 
     private func use(_ bus: Bus?) {
         (self.bus, services) = (bus, [])
         forget()
         guard let bus else { return }
         do throws(BusFailure) {
-            services = Self.names.map { BusPeer($0, bus: bus, failed: { [unowned self] in deaf($0) }) }
+            services = Self.names.map { BusPeer($0, bus: bus, failed: { [unowned self] in complain($0) }) }
             for service in services {
                 service.onOwnerChange { [unowned self, unowned service] in
                     owned(service.name, isOwned: service.owner != nil)
@@ -106,71 +107,32 @@ final class SessionInhibitors: Watcher, SessionListener {
         tell([])
     }
 
-    private func deaf(_ error: MethodError) {
-        journal.log(
-            .info, "inhibitors on the session bus are not watched: the bus does not report changes: \(error)")
-        (self.bus, services) = (nil, [])
-        forget()
-    }
-
-    func rules() -> [String] {
-        Self.interfaces.sorted { $0.key < $1.key }.flatMap { interface, methods in
-            [methods.begin, methods.end].map { Self.rule(interface, $0) }
-        } + [Self.rule(Self.portal, "Inhibit"), Self.rule(Self.request, "Close")]
-    }
-
-    private static func rule(_ interface: String, _ member: String) -> String {
-        "type='method_call',interface='\(interface)',member='\(member)'"
-    }
-
-    /// Whether a message matches one of these rules.
-    private static func concerns(_ message: borrowing Message) -> Bool {
-        guard message.isMethodCall, let interface = message.interface, let member = message.member else {
-            return false
-        }
-        if let methods = interfaces[interface] { return member == methods.begin || member == methods.end }
-        return (interface, member) == (portal, "Inhibit") || (interface, member) == (request, "Close")
-    }
-
-    func monitored(_ failure: MethodError?) {
-        guard let failure, !monitor.isThere else { return }
-        journal.log(.info, "inhibitors on the session bus are not watched: \(failure)")
-        forget()
+    private func complain(_ error: MethodError) {
+        journal.log(.info, "the session bus does not report changes of inhibitors: \(error)")
     }
 
     // MARK: Inhibitors
 
-    func heard(_ message: borrowing Message) {
-        guard Self.concerns(message), let sender = message.sender, let interface = message.interface,
-            let member = message.member,
-            let destination = message.destination
+    private func heard(_ message: borrowing Message) {
+        guard let sender = message.sender, let interface = message.interface, let member = message.member
         else { return }
         if interface == Self.request {
-            guard let token = message.path.flatMap(Self.token) else { return }
-            return change(sender) { caller in
-                if let index = caller.requests.firstIndex(of: token) { caller.requests.remove(at: index) }
-            }
+            let token = message.path.flatMap(Self.token)
+            return end(of: sender) { $0.firstIndex { token != nil && $0.token == token } }
         }
-        let service = services.first { $0.owner == destination }?.name ?? destination
-        if interface == Self.portal {
-            return hold(sender, service, request: (try? Self.token(of: message)) ?? Self.defaultToken)
-        }
-        guard let methods = Self.interfaces[interface] else { return }
-        if member == methods.begin {
-            hold(sender, service, request: nil)
-        } else if member == methods.end {
-            change(sender) { caller in
-                // It may have begun under another name of the same connection.
-                let owner = services.first { $0.name == service }?.owner
-                let names = services.filter { $0.name == service || owner != nil && $0.owner == owner }.map(
-                    \.name)
-                guard let begun = names.first(where: { caller.counts[$0] != nil }) else { return }
-                caller.counts[begun]?.number -= 1
-            }
-        }
+        guard let methods = Self.interfaces[interface], let destination = message.destination else { return }
+        if member == methods.end { return end(of: sender) { $0.firstIndex { $0.interface == interface } } }
+        // Many libraries call the connection behind a name.
+        let name = services.first { [$0.name, $0.owner].contains(destination) }?.name
+        guard member == methods.begin, let service = name else { return }
+        let token = interface == Self.portal ? (try? Self.token(of: message)) ?? Self.defaultToken : nil
+        if callers[sender] == nil { meet(sender) }
+        callers[sender]?.inhibitors.append(
+            Inhibitor(service: service, interface: interface, token: token, time: loop.now))
+        publish()
     }
 
-    /// The token that names the object through which an inhibitor of the portal ends; nil: the caller gives none.
+    /// The token in the options of a call to the portal; nil: the caller gives none.
     private static func token(of message: borrowing Message) throws -> String? {
         try message.skip("su")
         let options = try message.readDictionary()
@@ -187,21 +149,6 @@ final class SessionInhibitors: Watcher, SessionListener {
         return parts.count >= 7 ? String(parts[6]) : nil
     }
 
-    private func hold(_ sender: String, _ service: String, request: String?) {
-        guard Self.names.contains(service), callers[sender] != nil || callers.count < Self.mostCallers else {
-            return
-        }
-        if callers[sender] == nil { meet(sender) }
-        change(sender) { caller in
-            if let request {
-                if caller.requests.count < Self.mostRequests { caller.requests.append(request) }
-            } else {
-                caller.counts[service, default: Count()].number += 1
-                caller.counts[service]?.time = loop.now
-            }
-        }
-    }
-
     /// Asks for the process of a connection, and watches for the connection's end.
     private func meet(_ sender: String) {
         guard let bus else { return }
@@ -209,7 +156,7 @@ final class SessionInhibitors: Watcher, SessionListener {
         do throws(BusFailure) {
             let end = try bus.watchOwner(
                 of: sender, onlyLost: true,
-                failed: { [unowned self] in deaf($0) },
+                failed: { [unowned self] in complain($0) },
                 handler: { [unowned self] _, _ in
                     callers[sender] = nil
                     publish()
@@ -226,11 +173,9 @@ final class SessionInhibitors: Watcher, SessionListener {
         }
     }
 
-    private func change(_ sender: String, _ edit: (inout Caller) -> Void) {
-        guard var caller = callers[sender] else { return }
-        edit(&caller)
-        caller.counts = caller.counts.filter { $0.value.number > 0 }
-        callers[sender] = caller.counts.isEmpty && caller.requests.isEmpty ? nil : caller
+    private func end(of sender: String, _ which: ([Inhibitor]) -> Int?) {
+        guard let index = callers[sender].flatMap({ which($0.inhibitors) }) else { return }
+        callers[sender]?.inhibitors.remove(at: index)
         publish()
     }
 
@@ -238,20 +183,17 @@ final class SessionInhibitors: Watcher, SessionListener {
     /// it.
     private func owned(_ service: String, isOwned: Bool) {
         for sender in callers.keys {
-            change(sender) { caller in
-                if !isOwned, service == Self.portalName { caller.requests = [] }
-                guard let count = caller.counts[service] else { return }
-                if !isOwned || loop.now - count.time > Self.startTime { caller.counts[service] = nil }
+            callers[sender]?.inhibitors.removeAll {
+                $0.service == service && (!isOwned || loop.now - $0.time > Self.startTime)
             }
         }
+        publish()
     }
 
     private func publish() {
+        callers = callers.filter { !$0.value.inhibitors.isEmpty }
         let present = Set(services.filter { $0.owner != nil }.map(\.name))
-        let inhibiting = callers.values.filter { caller in
-            !caller.requests.isEmpty && present.contains(Self.portalName)
-                || caller.counts.keys.contains(where: present.contains)
-        }
+        let inhibiting = callers.values.filter { $0.inhibitors.contains { present.contains($0.service) } }
         tell(Set(inhibiting.compactMap(\.process)))
     }
 }

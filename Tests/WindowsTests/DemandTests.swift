@@ -36,9 +36,8 @@ struct DemandTests {
                 address: path.map { "unix:path=\($0)" } ?? bus.address, loop: loop,
                 journal: DemandTests.journal)
             watch = try CallWatch(
-                session: session,
-                monitor: SessionMonitor(session: session, loop: loop, journal: DemandTests.journal),
-                loop: loop, journal: DemandTests.journal, entries: DesktopEntries(directories: [])
+                session: session, loop: loop, journal: DemandTests.journal,
+                entries: DesktopEntries(directories: [])
             ) { [unowned self] in
                 answers.append($0)
             } needed: { [unowned self] in
@@ -48,7 +47,7 @@ struct DemandTests {
             if path == nil { try wait("whether calls are seen") { isSeen != nil } }
         }
 
-        func follow(_ pids: Set<Int32>) { watch?.watch(pids, suspended: pids, among: pids) }
+        func follow(_ pids: Set<Int32>) { watch?.follow(.suspended(pids)) }
 
         func wait(_ what: String, _ isSo: () throws -> Bool) throws {
             try loop.run("\(what): \(seen)", until: isSo)
@@ -142,12 +141,12 @@ struct DemandTests {
 
         init() throws {
             loop = try EventLoop()
-            watch = try StartWatch(loop: loop, journal: DemandTests.journal) { [unowned self] in
+            watch = try StartWatch(loop: loop) { [unowned self] in
                 seen.append([$0, $1])
             }
         }
 
-        func follow(_ pids: Set<Int32>) { watch?.watch(pids) }
+        func follow(_ pids: Set<Int32>) { watch?.follow(.suspended(pids)) }
 
         func wait(for expected: [Int32]) throws {
             try loop.run("\(expected): \(seen)") { seen.contains(expected) }

@@ -20,7 +20,6 @@ struct SessionInhibitorsTests {
         let loop: EventLoop
         let bus: PrivateBus
         private(set) var told: Set<Int32> = []
-        let monitor: SessionMonitor
         private var watch: SessionInhibitors?
         private var slots: [Slot] = []
 
@@ -32,9 +31,8 @@ struct SessionInhibitorsTests {
             )
             let journal = Journal(identifier: "test")
             let session = appstate_session.SessionBus(address: bus.address, loop: loop, journal: journal)
-            monitor = try SessionMonitor(session: session, loop: loop, journal: journal)
-            watch = try SessionInhibitors(session: session, monitor: monitor, loop: loop, journal: journal) {
-                [unowned self] in told = $0
+            watch = try SessionInhibitors(session: session, loop: loop, journal: journal) { [unowned self] in
+                told = $0
             }
         }
 
@@ -111,29 +109,6 @@ struct SessionInhibitorsTests {
         try scene.wait(for: [getpid()])
         player.close()
         try scene.wait(for: [])
-    }
-
-    @Test("calls count once while one monitor takes the place of another")
-    func renewal() throws {
-        let scene = try Scene()
-        let service = try scene.serve(Self.screenSaver)
-        try scene.begin()
-        let player = try scene.connect()
-        for _ in 0..<20 {
-            scene.monitor.renew()
-            try scene.inhibit(player)
-            try scene.loop.runOnce(timeout: 1_000)
-        }
-        for _ in 0..<19 {
-            scene.monitor.renew()
-            try scene.uninhibit(player)
-            try scene.loop.runOnce(timeout: 1_000)
-        }
-        for _ in 0..<20 { try scene.loop.runOnce(timeout: 10_000) }
-        #expect(scene.told == [getpid()])
-        try scene.uninhibit(player)
-        try scene.wait(for: [])
-        withExtendedLifetime(service) {}
     }
 
     @Test("closing its request, and no other request, ends an inhibitor of the portal")
@@ -235,11 +210,9 @@ struct SessionInhibitorsTests {
         // A second sandbox of the application has a unit of its own.
         let second = try Child("sleep", ["1000"])
         try units[1].take(second.pid)
-        var known = Representatives(Proc(), registered: [application.pid])
-        #expect(known.of(second.pid) == [application.pid])
-        #expect(known.of(getpid()) == [getpid()])
-        var unknown = Representatives(Proc(), registered: [])
-        #expect(unknown.of(second.pid) == [second.pid])
+        #expect(Proc().applications(of: second.pid, among: [application.pid]) == [application.pid])
+        #expect(Proc().applications(of: proxy.pid, among: [application.pid]) == [application.pid])
+        #expect(Proc().applications(of: getpid(), among: [application.pid]) == [])
         withExtendedLifetime((service, life)) {}
     }
 }
