@@ -156,11 +156,6 @@ final class Agent {
                 objections.set(.inhibitor, $0)
             }
         }
-        watchers.start("the end of the session", in: situation) {
-            try SessionEndWatch(session: session, journal: journal) {
-                for pid in daemon.applications.resting { daemon.need(pid, .sessionEnd, by: 0) }
-            }
-        }
     }
 
     /// Serves the portal's backend, and follows what the user has allowed Flatpaks.
@@ -307,7 +302,7 @@ extension Agent: DisplayDelegate {
             } stall: { [unowned self] in
                 displayStalled($0)
             } tell: {
-                objections.set($0, among: $1)
+                objections.set($0, $1)
             }
         }
         guard [.x11, .i3].contains(system) else { return }

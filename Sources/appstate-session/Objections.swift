@@ -22,10 +22,7 @@ final class Objections {
     ///
     /// - Parameter watcher: tells it from another one that finds the same reason.
     func set(_ reason: ObjectionReason, _ processes: Set<Int32>, by watcher: String = "") {
-        set(reason, among: Set(processes.compactMap { try? proc.identity(of: $0) }), by: watcher)
-    }
-
-    func set(_ reason: ObjectionReason, among processes: Set<ProcessIdentity>, by watcher: String = "") {
+        let processes = Set(processes.compactMap { try? proc.identity(of: $0) })
         let source = Source(reason: reason, watcher: watcher)
         guard found[source] ?? [] != processes else { return }
         found[source] = processes.isEmpty ? nil : processes

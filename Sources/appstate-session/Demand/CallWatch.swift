@@ -37,9 +37,15 @@ final class CallWatch: Watcher {
     private var announcer: String?
     private var announcing: Timer?
 
+    /// A monitor without an application to watch only checks whether monitoring is permitted.
+    private static let quiet = ["destination=':0.0'"]
     /// The interface with which GNOME's session manager asks each client, by signals to that client only,
     /// whether the session may end, and notifies it when the session ends.
     private static let sessionClient = "org.gnome.SessionManager.ClientPrivate"
+    /// The interface with which Xfce's session manager says that it is about to ask its clients to save their state or to
+    /// exit, which it does by XSMP, and the states in which it is not (`XfsmManagerState` in xfce4-session 4.18).
+    private static let xfce = "org.xfce.Session.Manager"
+    private static let quietStates: ClosedRange<UInt32> = 0...1
     /// The signals by which a desktop notifies applications of the user's actions: a click on a notification, a reply
     /// that was written in one, a global shortcut, a media key, or the answer to a dialog of the portal.
     private static let actions = [
@@ -77,9 +83,8 @@ final class CallWatch: Watcher {
         self.isSeen = isSeen
         self.needed = needed
         announcing = try loop.timer { [unowned self] in announce() }
-        // The first monitor sees nothing, and only checks whether monitoring is permitted.
         monitor = try SessionMonitor(
-            session: session, loop: loop, journal: journal, rules: ["destination=':0.0'"]
+            session: session, loop: loop, journal: journal, rules: Self.quiet
         ) { [unowned self] in
             heard($0)
         } changed: { [unowned self] failure in
@@ -164,8 +169,8 @@ final class CallWatch: Watcher {
 
     private func watch(_ targets: [String: Set<Int32>]) {
         self.targets = targets
-        if targets.isEmpty {
-            monitor?.rules = ["destination=':0.0'"]
+        if applications.resting.isEmpty {
+            monitor?.rules = Self.quiet
             return
         }
         let rules = targets.keys.sorted().flatMap { name in
@@ -174,7 +179,8 @@ final class CallWatch: Watcher {
                 "type='signal',interface='\(Self.sessionClient)',destination='\(name)'",
             ]
         }
-        monitor?.rules = rules + Self.actions.map { "type='signal',interface='\($0)',member='\($1)'" }
+        let signals = Self.actions + [(Self.xfce, "StateChanged")]
+        monitor?.rules = rules + signals.map { "type='signal',interface='\($0)',member='\($1)'" }
     }
 
     /// Queries the process behind a name. 0: it has none.
@@ -202,7 +208,7 @@ final class CallWatch: Watcher {
     // MARK: Demands
 
     private func heard(_ message: borrowing Message) {
-        if targets.isEmpty { return }
+        if applications.resting.isEmpty { return }
         let (sender, interface, member) = (message.sender, message.interface, message.member)
         let called = message.destination.map { targets[$0] ?? [] }
         if message.isSignal {
@@ -211,6 +217,11 @@ final class CallWatch: Watcher {
                 need(called ?? all, .action, sender)
             } else if interface == Self.sessionClient {
                 need(called ?? [], .sessionEnd, sender)
+            } else if interface == Self.xfce {
+                // The former state, and the new one.
+                let states = try? (message.readUInt32(), message.readUInt32())
+                guard let states, !Self.quietStates.contains(states.1) else { return }
+                need(applications.resting, .sessionEnd, sender)
             }
             return
         }

@@ -99,15 +99,7 @@ struct SocketCopy: Sendable {
             (.fuse(pid: $0.pid, number: $0.number), .fuse, $0.pid, $0.number)
         }
         if !own.sockets.isEmpty {
-            let roles: [UInt32: Role]
-            do throws(KernelFailure) {
-                roles = try Self.roles(among: own.sockets, events)
-            } catch {
-                // FUSE needs no socket diagnosis, which a kernel may lack.
-                if found.isEmpty { throw error }
-                roles = [:]
-            }
-            for (inode, role) in roles.sorted(by: { $0.key < $1.key }) {
+            for (inode, role) in try Self.roles(among: own.sockets, events).sorted(by: { $0.key < $1.key }) {
                 guard let (pid, number) = own.sockets[inode] else { continue }
                 found.append((.socket(inode), role, pid, number))
             }

@@ -86,6 +86,9 @@ final class StartWatch: Watcher {
         check(new)
     }
 
+    /// Whether the files of all are watched.
+    var isSettled: Bool { programs.values.allSatisfy { $0.processes != nil } }
+
     private func drop(_ watch: Int32) {
         guard watches[watch]?.isEmpty != false else { return }
         watches[watch] = nil
