@@ -138,11 +138,9 @@ final class ConnectionWatch: Watcher {
                 return .failure(error)
             }
         } then: { [weak self] result in
-            do throws(KernelFailure) {
-                let found = try result.get()
-                self?.take(found.sockets, found.ignored, watch, pid)
-            } catch {
-                self?.complain(error)
+            switch result {
+            case .success(let found): self?.take(found.sockets, found.ignored, watch, pid)
+            case .failure(let failure): self?.complain(failure)
             }
         }
     }
