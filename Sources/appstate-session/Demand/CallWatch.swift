@@ -141,8 +141,7 @@ final class CallWatch: Watcher {
                 var left = unknown.count
                 if left == 0 { listed() }
                 for name in unknown {
-                    ask(name) { [unowned self] pid in
-                        processes[name] = pid
+                    identify(name) { [unowned self] _ in
                         left -= 1
                         if left == 0 { listed() }
                     }
@@ -183,25 +182,21 @@ final class CallWatch: Watcher {
         monitor?.rules = rules + signals.map { "type='signal',interface='\($0)',member='\($1)'" }
     }
 
-    /// Queries the process behind a name. 0: it has none.
-    private func ask(_ name: String, _ answered: @escaping (_ pid: Int32) -> Void) {
+    /// Finds the process behind a name. 0: it has none.
+    private func identify(_ name: String, _ answered: @escaping (_ pid: Int32) -> Void) {
+        if let known = processes[name] { return answered(known) }
         lastQuery += 1
         let number = lastQuery
         do throws(BusFailure) {
             queries[number] = try bus?.askProcess(of: name) { [unowned self] pid in
                 queries[number] = nil
+                // Other names may get another owner unnoticed.
+                let isWatched = Self.namespaces.contains { name.hasPrefix($0 + ".") }
+                if isWatched || name.hasPrefix(":") { processes[name] = pid ?? 0 }
                 answered(pid ?? 0)
             }
         } catch {
             journal.log(.debug, "\(error)")
-        }
-    }
-
-    private func identify(_ name: String, _ answered: @escaping (_ pid: Int32) -> Void) {
-        if let known = processes[name] { return answered(known) }
-        ask(name) { [unowned self] pid in
-            if Self.namespaces.contains(where: { name.hasPrefix($0 + ".") }) { processes[name] = pid }
-            answered(pid)
         }
     }
 

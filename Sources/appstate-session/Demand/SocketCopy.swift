@@ -82,7 +82,7 @@ struct SocketCopy: Sendable {
     /// The listening sockets of some processes, the connections that others have made to these, their own connections to
     /// some services, and the ends of their FUSE servers, each once. Only parts of the result are of the same moment.
     /// Processes that are gone, in another network namespace, or out of our reach (ptrace(2), "Ptrace access mode
-    /// checking") count as having none. May block without end.
+    /// checking") count as having none. If one runs, a number may refer to another file by then. May block without end.
     ///
     /// - Parameters:
     ///   - limit: the most that are returned. Connections to services other than buses come first, then FUSE servers,
@@ -108,8 +108,6 @@ struct SocketCopy: Sendable {
         for file in found.sorted(by: { $0.role.rank < $1.role.rank }) where copies.count < limit {
             do throws(KernelFailure) {
                 let copy = try PidFD(pid: file.pid).copy(of: file.number)
-                // The copy shows what the number refers to by now.
-                guard leads(copy.rawValue, to: file.id) else { continue }
                 copies.append(SocketCopy(descriptor: copy.release(), id: file.id, role: file.role))
             } catch  where error.isExhaustion {
                 for copy in copies { copy.close() }
@@ -151,15 +149,6 @@ struct SocketCopy: Sendable {
             roles[inode] = .listening
         }
         return roles
-    }
-
-    /// Whether one of our descriptors refers to the socket that was found.
-    private static func leads(_ descriptor: Int32, to id: ID) -> Bool {
-        let file = Proc.openFile(descriptor)
-        return switch id {
-        case .socket(let inode): file == .socket(inode)
-        case .fuse: file == .fuse
-        }
     }
 }
 
