@@ -9,8 +9,6 @@ public enum ObjectionReason: String, Sendable, CaseIterable {
     /// Text in it was selected a short while ago (X11's primary selection): an application that pastes
     /// requests the data from it.
     case selection
-    /// It owns a well-known name on the session bus, and its callers would wait.
-    case busName = "bus-name"
     /// It plays or records sound.
     case audio
     /// It prevents the session from becoming idle, sleeping or ending, through a service of the session bus; or it holds
@@ -37,7 +35,7 @@ public enum ObjectionReason: String, Sendable, CaseIterable {
     public var isWork: Bool {
         switch self {
         case .network, .disk, .cpu, .device, .watchdog, .terminalJob, .inhibitor: true
-        case .command, .clipboard, .selection, .busName, .audio, .unwatched, .background: false
+        case .command, .clipboard, .selection, .audio, .unwatched, .background: false
         }
     }
 

@@ -118,7 +118,7 @@ final class Agent {
             }
         }
         watchers.start("starts of suspended applications", in: situation) {
-            try StartWatch(loop: loop, journal: journal) { daemon.need($0, .start, by: $1) }
+            try StartWatch(loop: loop) { daemon.need($0, .start, by: $1) }
         }
         let bus = SessionBus.ownAddress
         watchers.start("connections to suspended applications", in: situation) {
@@ -144,17 +144,10 @@ final class Agent {
         guard let monitor = try? SessionMonitor(session: session, loop: loop, journal: journal) else {
             return
         }
-        // A call to a suspended application makes it run. While calls are not seen, owners of services on the bus are not
-        // suspended.
-        watchers.start("names on the session bus", in: situation) {
-            try SessionNames(session: session, journal: journal, entries: entries) {
-                objections.set(.busName, $0)
-            }
-        }
         watchers.start("calls on the session bus", in: situation) {
-            try CallWatch(
-                session: session, monitor: monitor, loop: loop, journal: journal, entries: entries
-            ) { [unowned self] isSeen in
+            try CallWatch(session: session, monitor: monitor, loop: loop, journal: journal, entries: entries)
+            {
+                [unowned self] isSeen in
                 situation.seesCalls = isSeen
                 watchers.follow(situation)
             } needed: { [unowned self] pid, reason, caller in
@@ -165,11 +158,6 @@ final class Agent {
         watchers.start("inhibitors on the session bus", in: situation) {
             try SessionInhibitors(session: session, monitor: monitor, loop: loop, journal: journal) {
                 objections.set(.inhibitor, $0)
-            }
-        }
-        watchers.start("the end of the session", in: situation) {
-            try SessionEndWatch(session: session, journal: journal) {
-                for pid in daemon.applications.resting { daemon.need(pid, .sessionEnd, by: 0) }
             }
         }
     }
@@ -318,7 +306,7 @@ extension Agent: DisplayDelegate {
             } stall: { [unowned self] in
                 displayStalled($0)
             } tell: {
-                objections.set($0, among: $1)
+                objections.set($0, $1)
             }
         }
         guard [.x11, .i3].contains(system) else { return }

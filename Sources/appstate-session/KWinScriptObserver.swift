@@ -28,8 +28,6 @@ final class KWinScriptObserver: WindowObserver {
     private var orders: [Int: KWinOrder] = [:]
     private var lastOrder = 0
 
-    private static let mostOrders = 16
-
     private static let name = "org.kde.KWin"
     /// The errors of a KWin that does not respond, or has stopped responding.
     private static let silences: Set<String> = [
@@ -125,9 +123,6 @@ final class KWinScriptObserver: WindowObserver {
 
     /// Runs a separate script that ends at once: a script that stays cannot be called from outside.
     private func order(_ text: String, _ action: String) throws(ObserverFailure) {
-        guard orders.count < Self.mostOrders else {
-            throw .unreachable("KWin has not finished earlier requests")
-        }
         lastOrder += 1
         let number = lastOrder
         do throws(KernelFailure) {

@@ -22,10 +22,7 @@ final class Objections {
     ///
     /// - Parameter watcher: tells it from another one that finds the same reason.
     func set(_ reason: ObjectionReason, _ processes: Set<Int32>, by watcher: String = "") {
-        set(reason, among: Set(processes.compactMap { try? proc.identity(of: $0) }), by: watcher)
-    }
-
-    func set(_ reason: ObjectionReason, among processes: Set<ProcessIdentity>, by watcher: String = "") {
+        let processes = Set(processes.compactMap { try? proc.identity(of: $0) })
         let source = Source(reason: reason, watcher: watcher)
         guard found[source] ?? [] != processes else { return }
         found[source] = processes.isEmpty ? nil : processes
@@ -35,11 +32,14 @@ final class Objections {
     /// Tells the daemon which applications are exempt. There is no objection to a process that has ended, even if another
     /// process has its number by now.
     func report() {
-        var representatives = Representatives(proc, registered: daemon.applications.registered)
+        let registered = daemon.applications.registered
         var pids: [ObjectionReason: Set<Int32>] = [:]
         for (source, processes) in found {
             for process in processes where (try? proc.identity(of: process.pid)) == process {
-                pids[source.reason, default: []].formUnion(representatives.of(process.pid))
+                // The daemon looks for a registered process among the ancestors of a process only.
+                let isSandboxed = proc.unit(of: process.pid)?.isSandbox == true
+                let mains = isSandboxed ? proc.applications(of: process.pid, among: registered) : []
+                pids[source.reason, default: []].formUnion(mains.isEmpty ? [process.pid] : mains)
             }
         }
         let rows = ObjectionReason.allCases.flatMap { reason in
@@ -52,47 +52,6 @@ final class Objections {
     }
 }
 
-/// The processes by which the daemon recognizes the application of a process that must not be suspended.
-///
-/// The daemon looks for a registered process among a process's ancestors. A Flatpak's proxy, through which the
-/// application uses the session bus, descends from another process, and so does a second sandbox of the application. Such
-/// a process is recognized by its unit: `app-flatpak-ID-INSTANCE.scope`.
-struct Representatives {
-    private let proc: Proc
-    private let registered: Set<Int32>
-    /// The Flatpaks' units among those of `registered`.
-    private lazy var units = Self.units(of: registered, proc)
-
-    /// - Parameter registered: the main processes of all applications.
-    init(_ proc: Proc, registered: Set<Int32>) {
-        self.proc = proc
-        self.registered = registered
-    }
-
-    /// The processes to report instead of `pid`.
-    mutating func of(_ pid: Int32) -> Set<Int32> {
-        guard let path = try? proc.unifiedCgroup(of: pid), let flatpak = Sandbox.flatpak(ofCgroup: path),
-            !proc.lineage(of: pid).contains(where: { registered.contains($0.pid) })
-        else { return [pid] }
-        let same = units.filter { $0.value == flatpak }
-        if !same.isEmpty { return Set(same.keys) }
-        // Each instance has a unit of its own: a second sandbox counts for all instances of its application.
-        if let id = ApplicationUnit(inPath: flatpak)?.application {
-            let others = units.filter { ApplicationUnit(inPath: $0.value)?.application == id }
-            if !others.isEmpty { return Set(others.keys) }
-        }
-        return [pid]
-    }
-
-    private static func units(of pids: Set<Int32>, _ proc: Proc) -> [Int32: String] {
-        var units: [Int32: String] = [:]
-        for pid in pids {
-            units[pid] = (try? proc.unifiedCgroup(of: pid)).flatMap { Sandbox.flatpak(ofCgroup: $0) }
-        }
-        return units
-    }
-}
-
 extension Proc {
     /// The main process of the application that a process belongs to: the first registered process among the process
     /// itself, its parent and so on. Nil: it belongs to none.
@@ -100,5 +59,25 @@ extension Proc {
     /// - Parameter registered: the main processes of all applications.
     func application(of process: Int32, among registered: Set<Int32>) -> Int32? {
         lineage(of: process).first { registered.contains($0.pid) }?.pid
+    }
+
+    /// The main processes of the applications that a process belongs to: the same, else those of its unit.
+    ///
+    /// A Flatpak's proxy, through which the application uses the session bus, descends from another process, and so does a
+    /// second sandbox of the application, which has a unit of its own.
+    func applications(of process: Int32, among registered: Set<Int32>) -> Set<Int32> {
+        if let main = application(of: process, among: registered) { return [main] }
+        guard let unit = unit(of: process) else { return [] }
+        let others = registered.compactMap { main in self.unit(of: main).map { (main, $0) } }
+        let same = others.filter { $0.1 == unit }
+        let isWanted = { (other: ApplicationUnit) in
+            unit.isSandbox && other.isSandbox && unit.application != nil
+                && other.application == unit.application
+        }
+        return Set((same.isEmpty ? others.filter { isWanted($0.1) } : same).map(\.0))
+    }
+
+    func unit(of pid: Int32) -> ApplicationUnit? {
+        (try? unifiedCgroup(of: pid)).flatMap { ApplicationUnit(inPath: $0) }
     }
 }

@@ -5,19 +5,9 @@ extension Proc {
     /// The application for which the process runs in a Flatpak sandbox: `name` in `/.flatpak-info`
     /// (flatpak-metadata(5)); nil if it is in no sandbox.
     ///
-    /// The file is read only if the kernel reports that both the sandbox's root and the file are on a tmpfs, as
-    /// bubblewrap makes them: a process that creates a mount namespace may mount a file system that never
-    /// answers. It may also write anything into the file, so the result is a name, not an identity.
+    /// The process may write anything into the file of its sandbox, so the result is a name, not an identity.
     func flatpakApplication(of pid: Int32) -> String? {
-        var fileSystems: [String: String] = [:]
-        // The last mount on a place is the visible one.
-        for mount in Mount.all(of: "\(pid)", self) ?? []
-        where ["/", Self.flatpakInfo].contains(mount.mountPoint) {
-            fileSystems[mount.mountPoint] = mount.fileSystem
-        }
-        guard fileSystems["/"] == "tmpfs", fileSystems[Self.flatpakInfo] == "tmpfs",
-            let text = try? TextFile.read("\(root)/\(pid)/root" + Self.flatpakInfo)
-        else { return nil }
+        guard let text = try? TextFile.read("\(root)/\(pid)/root" + Self.flatpakInfo) else { return nil }
         return ConfigurationFile(text, name: Self.flatpakInfo).assignments.first { assignment in
             assignment.section == "Application" && assignment.key == "name" && !assignment.value.isEmpty
         }?.value

@@ -1,6 +1,5 @@
 import AppStateBus
 import AppStateContract
-import Linux
 import Systemd
 import Windows
 
@@ -9,18 +8,7 @@ final class Selections: Watcher {
     private let loop: EventLoop
     private let journal: Journal
     private let make: (_ isAgain: Bool) throws(ObserverFailure) -> any SelectionObserver
-    private let tell: (ObjectionReason, Set<ProcessIdentity>) -> Void
-    private let proc = Proc()
-    /// The owner of each selection when it was last set. A Wayland compositor does not report the end of this
-    /// process.
-    private var known: [Selection: Owners] = [:]
-
-    private struct Owners {
-        let change: UInt64
-        let pids: Set<Int32>
-        let processes: Set<ProcessIdentity>
-    }
-
+    private let tell: (ObjectionReason, Set<Int32>) -> Void
     private let stall: (_ times: Int) -> Void
     private var observer: any SelectionObserver
     private var source: Source?
@@ -43,7 +31,7 @@ final class Selections: Watcher {
         loop: EventLoop, journal: Journal,
         make: @escaping (_ isAgain: Bool) throws(ObserverFailure) -> any SelectionObserver,
         stall: @escaping (_ times: Int) -> Void,
-        tell: @escaping (ObjectionReason, Set<ProcessIdentity>) -> Void
+        tell: @escaping (ObjectionReason, Set<Int32>) -> Void
     ) throws {
         self.loop = loop
         self.journal = journal
@@ -67,7 +55,7 @@ final class Selections: Watcher {
     private func connectAgain() {
         do {
             observer = try make(true)
-            (marks, known) = (nil, [:])
+            marks = nil
             try watch()
             retry?.hasSucceeded()
         } catch {
@@ -98,19 +86,12 @@ final class Selections: Watcher {
             self.marks = marks
             freshUntil = loop.now + Self.longestMark
         }
-        let marked = loop.now < freshUntil ? owners(of: .primary) : []
+        let owners = observer.owners
+        let marked = loop.now < freshUntil ? owners[.primary] ?? [] : []
         // Without an owner nothing ends, so nothing has to wake the agent.
         if marked.isEmpty { timer?.disarm() } else { timer?.arm(at: freshUntil) }
         // Suspended, the manager would lose what an application has copied that exits.
-        tell(.clipboard, owners(of: .clipboard).union(owners(of: .clipboardManager)))
+        tell(.clipboard, (owners[.clipboard] ?? []).union(owners[.clipboardManager] ?? []))
         tell(.selection, marked)
-    }
-
-    private func owners(of selection: Selection) -> Set<ProcessIdentity> {
-        let (change, pids) = (observer.changes[selection] ?? 0, observer.owners[selection] ?? [])
-        if let known = known[selection], known.change == change, known.pids == pids { return known.processes }
-        let processes = Set(pids.compactMap { try? proc.identity(of: $0) })
-        known[selection] = Owners(change: change, pids: pids, processes: processes)
-        return processes
     }
 }

@@ -8,13 +8,13 @@ import Systemd
 /// An inhibitor of the session's end alone does not count: editors take it for unsaved changes, which are no work.
 ///
 /// These services identify applications only by text, if at all. Therefore a monitor watches the calls to
-/// them, with rules that let nothing else through (D-Bus specification, "BecomeMonitor"), and the bus is
-/// queried for the caller's process. Calls from the time before the monitor are not known.
-final class SessionInhibitors: Watcher, SessionListener {
+/// them, and the bus is queried for the caller's process. Calls from the time before the monitor are not known.
+final class SessionInhibitors: Watcher {
     private let loop: EventLoop
     private let journal: Journal
-    private let monitor: SessionMonitor
     private let tell: (Set<Int32>) -> Void
+    private let monitor: SessionMonitor
+    private var listener: SessionMonitor.Listener?
     /// For questions. Nil: there is no session bus.
     private var bus: Bus?
     private var services: [BusPeer] = []
@@ -22,6 +22,8 @@ final class SessionInhibitors: Watcher, SessionListener {
 
     private struct Caller {
         var inhibitors: [Inhibitor] = []
+        /// The serial of its last call: a call that arrives twice counts once.
+        var last: UInt64 = 0
         /// Nil: the bus has not answered yet.
         var process: Int32?
         var slots: [Slot] = []
@@ -29,31 +31,27 @@ final class SessionInhibitors: Watcher, SessionListener {
 
     private struct Inhibitor {
         let service: String
+        let interface: String
+        /// Names the object through which an inhibitor of the portal ends.
+        let token: String?
         /// The serial of the call that requested it.
         let call: UInt64
         /// When that was, in microseconds.
         let time: UInt64
-        /// Names the portal's object through which it ends. Nil: it is not one of the portal's.
-        let token: String?
         /// It is not one of the session's end alone.
         let counts: Bool
     }
 
-    /// The methods that begin and end the inhibitors of an interface.
-    private struct Methods {
-        let begin: String
-        let end: String
-    }
-
-    private static let interfaces: [String: Methods] = [
-        "org.freedesktop.ScreenSaver": Methods(begin: "Inhibit", end: "UnInhibit"),
-        "org.freedesktop.PowerManagement.Inhibit": Methods(begin: "Inhibit", end: "UnInhibit"),
-        "org.gnome.SessionManager": Methods(begin: "Inhibit", end: "Uninhibit"),
-        "org.kde.Solid.PowerManagement.PolicyAgent": Methods(
-            begin: "AddInhibition", end: "ReleaseInhibition"),
+    /// The methods that begin and end the inhibitors of an interface. Those of the portal end through objects of their
+    /// own.
+    private static let interfaces: [String: (begin: String, end: String?)] = [
+        "org.freedesktop.ScreenSaver": ("Inhibit", "UnInhibit"),
+        "org.freedesktop.PowerManagement.Inhibit": ("Inhibit", "UnInhibit"),
+        "org.gnome.SessionManager": ("Inhibit", "Uninhibit"),
+        "org.kde.Solid.PowerManagement.PolicyAgent": ("AddInhibition", "ReleaseInhibition"),
+        portal: ("Inhibit", nil),
     ]
     private static let portal = "org.freedesktop.portal.Inhibit"
-    private static let portalName = "org.freedesktop.portal.Desktop"
     private static let request = "org.freedesktop.portal.Request"
     /// The flags that count: of sleep, and of idleness. They are the same in GNOME's interface and the portal's.
     private static let flags: UInt32 = 4 | 8
@@ -64,7 +62,7 @@ final class SessionInhibitors: Watcher, SessionListener {
         "org.freedesktop.ScreenSaver", "org.freedesktop.PowerManagement",
         "org.freedesktop.PowerManagement.Inhibit",
         "org.gnome.SessionManager", "org.kde.Solid.PowerManagement",
-        "org.kde.Solid.PowerManagement.PolicyAgent", portalName,
+        "org.kde.Solid.PowerManagement.PolicyAgent", "org.freedesktop.portal.Desktop",
     ]
     /// How long a bus waits for a service that a call makes it start, in microseconds: dbus-daemon(1),
     /// "service_start_timeout".
@@ -77,22 +75,34 @@ final class SessionInhibitors: Watcher, SessionListener {
         session: SessionBus, monitor: SessionMonitor, loop: EventLoop, journal: Journal,
         tell: @escaping (Set<Int32>) -> Void
     ) throws(BusFailure) {
+        self.monitor = monitor
         self.loop = loop
         self.journal = journal
-        self.monitor = monitor
         self.tell = tell
-        monitor.add(self)
+        let rules = Self.interfaces.flatMap { interface, methods in
+            [methods.begin, methods.end].compactMap { $0.map { Self.rule(interface, $0) } }
+        }
+        let known = [Self.rule(Self.request, "Close"), "type='error'"]
+        listener = monitor.listen(rules: rules + known) { [unowned self] in
+            heard($0)
+        } changed: { [unowned self] failure in
+            guard let failure, !monitor.isThere else { return }
+            journal.log(.info, "inhibitors on the session bus are not watched: \(failure)")
+            forget()
+        }
         try session.follow { [weak self] in self?.use($0) }
     }
 
-    // MARK: The bus
+    private static func rule(_ interface: String, _ member: String) -> String {
+        "type='method_call',interface='\(interface)',member='\(member)'"
+    }
 
     private func use(_ bus: Bus?) {
         (self.bus, services) = (bus, [])
         forget()
         guard let bus else { return }
         do throws(BusFailure) {
-            services = Self.names.map { BusPeer($0, bus: bus, failed: { [unowned self] in deaf($0) }) }
+            services = Self.names.map { BusPeer($0, bus: bus, failed: { [unowned self] in complain($0) }) }
             for service in services {
                 service.onOwnerChange { [unowned self, unowned service] in
                     owned(service.name, isOwned: service.owner != nil)
@@ -110,87 +120,57 @@ final class SessionInhibitors: Watcher, SessionListener {
         tell([])
     }
 
-    private func deaf(_ error: MethodError) {
-        journal.log(
-            .info, "inhibitors on the session bus are not watched: the bus does not report changes: \(error)")
-        (self.bus, services) = (nil, [])
-        forget()
-    }
-
-    func rules() -> [String] {
-        Self.interfaces.sorted { $0.key < $1.key }.flatMap { interface, methods in
-            [methods.begin, methods.end].map { Self.rule(interface, $0) }
-        } + [Self.rule(Self.portal, "Inhibit"), Self.rule(Self.request, "Close"), "type='error'"]
-    }
-
-    private static func rule(_ interface: String, _ member: String) -> String {
-        "type='method_call',interface='\(interface)',member='\(member)'"
-    }
-
-    /// Whether a message matches one of these rules.
-    private static func concerns(_ message: borrowing Message) -> Bool {
-        guard message.isMethodCall, let interface = message.interface, let member = message.member else {
-            return false
-        }
-        if let methods = interfaces[interface] { return member == methods.begin || member == methods.end }
-        return (interface, member) == (portal, "Inhibit") || (interface, member) == (request, "Close")
-    }
-
-    func monitored(_ failure: MethodError?) {
-        guard let failure, !monitor.isThere else { return }
-        journal.log(.info, "inhibitors on the session bus are not watched: \(failure)")
-        forget()
+    private func complain(_ error: MethodError) {
+        journal.log(.info, "the session bus does not report changes of inhibitors: \(error)")
     }
 
     // MARK: Inhibitors
 
-    func heard(_ message: borrowing Message) {
+    private func heard(_ message: borrowing Message) {
         // A call that fails inhibits nothing.
         if message.isError, let caller = message.destination, let call = message.replySerial {
-            return change(caller) { $0.removeAll { $0.call == call } }
+            return end(of: caller) { $0.call == call }
         }
-        guard Self.concerns(message), let sender = message.sender, let interface = message.interface,
-            let member = message.member,
-            let destination = message.destination
+        guard message.isMethodCall, let sender = message.sender, let serial = message.serial,
+            let interface = message.interface, serial > callers[sender]?.last ?? 0
         else { return }
+        callers[sender]?.last = serial
         if interface == Self.request {
-            guard let token = message.path.flatMap(Self.token) else { return }
-            return end(sender) { $0.token == token }
+            let token = message.path.flatMap(Self.token)
+            return end(of: sender) { token != nil && $0.token == token }
         }
-        let service = services.first { $0.owner == destination }?.name ?? destination
-        if interface == Self.portal {
-            guard let (token, flags) = try? Self.portalInhibitor(message) else { return }
-            begin(message, sender, service, token: token ?? Self.defaultToken, flags)
-        } else if member == Self.interfaces[interface]?.begin {
-            begin(message, sender, service, token: nil, Self.flags(message))
-        } else {
-            // It may have begun under another name of the same connection.
-            let owner = services.first { $0.name == service }?.owner
-            let names = services.filter { $0.name == service || owner != nil && $0.owner == owner }.map(
-                \.name)
-            end(sender) { $0.token == nil && names.contains($0.service) }
-        }
+        guard let methods = Self.interfaces[interface], let destination = message.destination else { return }
+        if message.member == methods.end { return end(of: sender) { $0.interface == interface } }
+        // Many libraries call the connection behind a name.
+        let name = services.first { [$0.name, $0.owner].contains(destination) }?.name
+        guard message.member == methods.begin, let service = name,
+            let (flags, token) = try? Self.request(message, interface)
+        else { return }
+        if callers[sender] == nil { follow(sender) }
+        callers[sender]?.last = serial
+        callers[sender]?.inhibitors.append(
+            Inhibitor(
+                service: service, interface: interface, token: token, call: serial, time: loop.now,
+                counts: flags & Self.flags != 0))
+        publish()
     }
 
-    /// Reads a call of the portal's Inhibit.
-    private static func portalInhibitor(
-        _ message: borrowing Message
-    ) throws -> (token: String?, flags: UInt32) {
+    /// Reads the flags of a request, and the token that names the portal's object through which the inhibitor ends.
+    private static func request(
+        _ message: borrowing Message, _ interface: String
+    ) throws -> (flags: UInt32, token: String?) {
+        if interface == "org.gnome.SessionManager" {
+            try message.skip("sus")
+            return (try message.readUInt32(), nil)
+        }
+        guard interface == portal else { return (Self.flags, nil) }
         try message.skip("s")
         let flags = try message.readUInt32()
         let options = try message.readDictionary()
         if case .string(let token)? = options.first(where: { $0.key == "handle_token" })?.value {
-            return (token, flags)
+            return (flags, token)
         }
-        return (nil, flags)
-    }
-
-    /// The flags of a call of another interface. Only GNOME's has them.
-    private static func flags(_ message: borrowing Message) -> UInt32 {
-        guard message.signature == "susu", (try? message.skip("sus")) != nil,
-            let flags = try? message.readUInt32()
-        else { return Self.flags }
-        return flags
+        return (flags, defaultToken)
     }
 
     /// The token in the path of such an object, `/org/freedesktop/portal/desktop/request/SENDER/TOKEN` (XDG Desktop
@@ -200,28 +180,6 @@ final class SessionInhibitors: Watcher, SessionListener {
         return parts.count >= 7 ? String(parts[6]) : nil
     }
 
-    private func begin(
-        _ call: borrowing Message, _ sender: String, _ service: String, token: String?, _ flags: UInt32
-    ) {
-        guard Self.names.contains(service), let serial = call.serial else { return }
-        if callers[sender] == nil { follow(sender) }
-        change(sender) {
-            $0.append(
-                Inhibitor(
-                    service: service, call: serial, time: loop.now, token: token,
-                    counts: flags & Self.flags != 0))
-        }
-    }
-
-    private func end(_ sender: String, _ isIt: (Inhibitor) -> Bool) {
-        change(sender) { inhibitors in
-            // Cookies are not known. In doubt the application runs.
-            let index =
-                inhibitors.firstIndex { isIt($0) && !$0.counts } ?? inhibitors.firstIndex(where: isIt)
-            if let index { inhibitors.remove(at: index) }
-        }
-    }
-
     /// Asks for the process of a connection, and watches for the connection's end.
     private func follow(_ sender: String) {
         guard let bus else { return }
@@ -229,7 +187,7 @@ final class SessionInhibitors: Watcher, SessionListener {
         do throws(BusFailure) {
             let end = try bus.watchOwner(
                 of: sender, onlyLost: true,
-                failed: { [unowned self] in deaf($0) },
+                failed: { [unowned self] in complain($0) },
                 handler: { [unowned self] _, _ in
                     callers[sender] = nil
                     publish()
@@ -246,10 +204,12 @@ final class SessionInhibitors: Watcher, SessionListener {
         }
     }
 
-    private func change(_ sender: String, _ edit: (inout [Inhibitor]) -> Void) {
-        guard callers[sender] != nil else { return }
-        edit(&callers[sender, default: Caller()].inhibitors)
-        if callers[sender]?.inhibitors.isEmpty == true { callers[sender] = nil }
+    private func end(of sender: String, _ isIt: (Inhibitor) -> Bool) {
+        guard let inhibitors = callers[sender]?.inhibitors else { return }
+        // Cookies are not known. In doubt the application runs.
+        let index = inhibitors.firstIndex { isIt($0) && !$0.counts } ?? inhibitors.firstIndex(where: isIt)
+        guard let index else { return }
+        callers[sender]?.inhibitors.remove(at: index)
         publish()
     }
 
@@ -257,13 +217,15 @@ final class SessionInhibitors: Watcher, SessionListener {
     /// it.
     private func owned(_ service: String, isOwned: Bool) {
         for sender in callers.keys {
-            change(sender) {
-                $0.removeAll { $0.service == service && (!isOwned || loop.now - $0.time > Self.startTime) }
+            callers[sender]?.inhibitors.removeAll {
+                $0.service == service && (!isOwned || loop.now - $0.time > Self.startTime)
             }
         }
+        publish()
     }
 
     private func publish() {
+        callers = callers.filter { !$0.value.inhibitors.isEmpty }
         let present = Set(services.filter { $0.owner != nil }.map(\.name))
         let inhibiting = callers.values.filter {
             $0.inhibitors.contains { $0.counts && present.contains($0.service) }

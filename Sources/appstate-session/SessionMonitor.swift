@@ -1,37 +1,43 @@
 import AppStateBus
 import Systemd
 
-/// Somebody who needs messages on the session bus that are sent to others.
-protocol SessionListener: AnyObject {
-    /// The match rules for these messages. Called when a monitor with these rules is made.
-    func rules() -> [String]
-    /// Takes a message that matches the rules of any listener.
-    func heard(_ message: borrowing Message)
-    /// A monitor with the last rules is there.
-    ///
-    /// - Parameter failure: why it is not, or is no longer; nil: it is. Nothing is heard without a monitor.
-    func monitored(_ failure: MethodError?)
-}
-
-/// The agent's one monitor of the session bus (D-Bus specification, "BecomeMonitor"), with the rules of all listeners,
-/// which let nothing else through.
+/// The monitor of the session bus (D-Bus specification, "BecomeMonitor"): it receives the messages that are sent to others
+/// and match the rules of its listeners.
 ///
-/// A monitor can do nothing else, and cannot change its rules: another one takes its place. For a moment there are both,
-/// so that no message is lost.
+/// A monitor can do nothing else, and cannot change its rules: another one takes its place. For a moment there are both:
+/// no message is lost, and some arrive twice.
 final class SessionMonitor {
+    /// Gets messages for as long as it exists.
+    final class Listener {
+        /// The match rules.
+        var rules: [String] {
+            didSet { if rules != oldValue { monitor?.renew() } }
+        }
+        fileprivate let heard: (borrowing Message) -> Void
+        fileprivate let changed: (MethodError?) -> Void
+        fileprivate weak var monitor: SessionMonitor?
+
+        fileprivate init(
+            _ rules: [String], _ heard: @escaping (borrowing Message) -> Void,
+            _ changed: @escaping (MethodError?) -> Void, _ monitor: SessionMonitor
+        ) {
+            (self.rules, self.heard, self.changed, self.monitor) = (rules, heard, changed, monitor)
+        }
+    }
+
+    private struct Reference {
+        weak var listener: Listener?
+    }
+
+    /// The bus shows messages to no client.
+    private(set) var isRefused = false
     private let session: SessionBus
     private let loop: EventLoop
     private let journal: Journal
-    private var listeners: [Listener] = []
+    private var listeners: [Reference] = []
     private var current: Monitor?
     private var next: Monitor?
-    /// The rules have changed while a monitor was being made.
-    private var isStale = false
-    /// The bus shows messages to no client.
-    private var isRefused = false
     private var retry: Retry?
-    /// The messages that the current monitor has received since the next one is being made.
-    private var heard: Set<MessageID> = []
 
     private final class Monitor {
         let bus: Bus
@@ -39,20 +45,6 @@ final class SessionMonitor {
 
         init(_ bus: Bus) { self.bus = bus }
     }
-
-    private struct Listener {
-        weak var listener: (any SessionListener)?
-    }
-
-    private struct MessageID: Hashable {
-        let sender: String
-        let serial: UInt64
-    }
-
-    /// The most messages of a former monitor that are handled when another one replaces it.
-    private static let mostLeft = 256
-    /// Those that only the former monitor has received are forgotten at this number.
-    private static let mostHeard = 1_024
 
     init(session: SessionBus, loop: EventLoop, journal: Journal) throws(BusFailure) {
         self.session = session
@@ -66,41 +58,47 @@ final class SessionMonitor {
         }
     }
 
-    /// Whether the bus shows what the listeners need.
+    /// Whether the bus shows messages now.
     var isThere: Bool { current != nil }
 
-    func add(_ listener: any SessionListener) {
-        listeners.append(Listener(listener: listener))
+    /// - Parameters:
+    ///   - heard: takes a method call, a signal or an error, whether it matches these rules or those of another listener.
+    ///   - changed: a monitor with the last rules is there; or gets why it is not, or is no longer.
+    func listen(
+        rules: [String], heard: @escaping (borrowing Message) -> Void,
+        changed: @escaping (MethodError?) -> Void
+    ) -> Listener {
+        let listener = Listener(rules, heard, changed, self)
+        listeners = listeners.filter { $0.listener != nil } + [Reference(listener: listener)]
         renew()
+        return listener
     }
 
-    /// Makes a monitor with the present rules.
-    func renew() {
-        guard next == nil else {
-            isStale = true
-            return
-        }
-        isStale = false
-        guard !isRefused, !listeners.isEmpty, let address = session.address else { return }
+    private func tell(_ body: (Listener) -> Void) {
+        for reference in listeners { reference.listener.map(body) }
+    }
+
+    private func renew() {
+        guard !isRefused, let address = session.address else { return }
         do throws(BusFailure) {
             let bus = try Bus.open(address: address, isMonitor: true)
             let monitor = Monitor(bus)
             try bus.attach(to: loop)
             // By the bus, for example because the monitor reads too slowly.
             try bus.onDisconnect { [unowned self, unowned monitor] in lose(monitor) }
-            monitor.slots.append(
-                try bus.addFilter { [unowned self, unowned monitor] message in
-                    if message.isMethodCall || message.isSignal || message.isError { take(message, from: monitor) }
+            let rules = listeners.flatMap { $0.listener?.rules ?? [] }
+            monitor.slots = [
+                try bus.addFilter { [unowned self] message in
+                    guard message.isMethodCall || message.isSignal || message.isError else { return false }
+                    for reference in listeners { reference.listener?.heard(message) }
                     return false
-                })
-            let rules = listeners.flatMap { $0.listener?.rules() ?? [] }
-            if heard.count > Self.mostHeard { heard = [] }
-            monitor.slots.append(
+                },
                 // Without a rule it would receive all messages.
                 try bus.callAsync(bus.newMonitorCall(rules.isEmpty ? ["destination=':0.0'"] : rules)) {
                     [unowned self, unowned monitor] reply in
                     settle(monitor, reply.error)
-                })
+                },
+            ]
             next = monitor
         } catch {
             journal.log(.debug, "\(error)")
@@ -110,19 +108,17 @@ final class SessionMonitor {
 
     private func settle(_ made: Monitor, _ error: MethodError?) {
         guard next === made else { return }
-        defer { if isStale { renew() } }
         if let error {
             next = nil
             isRefused = !error.isNoReply
             if !isRefused { retry?.schedule() }
         } else {
-            // The former monitor has received what came before this answer, and perhaps what follows it.
-            var left = Self.mostLeft
-            while left > 0, (try? current?.bus.process()) == true { left -= 1 }
+            // The former monitor has received what came before this answer.
+            while (try? current?.bus.process()) == true {}
             (current, next) = (made, nil)
             retry?.hasSucceeded()
         }
-        for listener in listeners { listener.listener?.monitored(error) }
+        tell { $0.changed(error) }
     }
 
     private func lose(_ lost: Monitor) {
@@ -131,15 +127,6 @@ final class SessionMonitor {
         guard lost === current else { return }
         current = nil
         if next == nil { retry?.schedule() }
-        for listener in listeners { listener.listener?.monitored(error) }
-    }
-
-    private func take(_ message: borrowing Message, from monitor: Monitor) {
-        if let sender = message.sender, let serial = message.serial {
-            let id = MessageID(sender: sender, serial: serial)
-            if monitor === current, heard.remove(id) != nil { return }
-            if next != nil { heard.insert(id) }
-        }
-        for listener in listeners { listener.listener?.heard(message) }
+        tell { $0.changed(error) }
     }
 }

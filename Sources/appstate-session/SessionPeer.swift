@@ -19,8 +19,6 @@ final class SessionPeer {
     private var end: String?
     private var watch: Slot?
 
-    private static let mostAtFirst = 256
-
     /// Connects, and finds the program.
     ///
     /// - Parameters:
@@ -85,8 +83,7 @@ final class SessionPeer {
     /// Handles what the program has told before the loop runs.
     func begin() throws(ObserverFailure) {
         do throws(BusFailure) {
-            var handled = 0
-            while handled < Self.mostAtFirst, try bus.process() { handled += 1 }
+            while try bus.process() {}
         } catch {
             throw .ended("the session bus has ended: \(error)")
         }

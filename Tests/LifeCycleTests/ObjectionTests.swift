@@ -101,10 +101,10 @@ struct ObjectionTests {
         var desk = Desk()
         let (a, process) = try idle(&desk)
         let child = desk.process(below: process)
-        try tell(&desk, [(child, "bus-name")])
+        try tell(&desk, [(child, "audio")])
         let b = try desk.register(child) { $0.suspension = .automatic }
         #expect(desk.machine.objections(to: a) == [])
-        #expect(desk.machine.objections(to: b) == ["reported bus-name"])
+        #expect(desk.machine.objections(to: b) == ["reported audio"])
         wait(&desk)
         #expect(desk.states(a, b) == [.suspended, .background])
         try desk.perform(.unregister(b))

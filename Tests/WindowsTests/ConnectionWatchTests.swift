@@ -61,7 +61,7 @@ struct ConnectionWatchTests {
         guard try eventually({ try Proc().state(of: process) == .stopped }) else {
             throw TestFailure("the server did not stop")
         }
-        let roles = try SocketCopy.of([server.pid], atMost: 16) { _ in false }.map { copy in
+        let roles = try SocketCopy.of([server.pid], atMost: 16) { _ in nil }.map { copy in
             copy.close()
             return copy.role
         }
@@ -71,7 +71,7 @@ struct ConnectionWatchTests {
         let watch = try ConnectionWatch(loop: loop, journal: Journal(identifier: "test")) {
             told.needs.append("\($0) \($1)")
         }
-        watch.watch([server.pid], among: [server.pid])
+        watch.follow(.suspended([server.pid]))
         client.kill(SIGUSR1)
         try told.wait(for: 1, on: loop)
         #expect(told.needs == ["\(server.pid) connection"])
@@ -116,12 +116,12 @@ struct SuspendedServerTests {
         let watch = try ConnectionWatch(loop: loop, journal: Journal(identifier: "test")) {
             told.needs.append("\($0) \($1)")
         }
-        let roles = try SocketCopy.of([server.pid], atMost: 16) { _ in false }.map { copy in
+        let roles = try SocketCopy.of([server.pid], atMost: 16) { _ in nil }.map { copy in
             copy.close()
             return copy.role
         }
         #expect(roles == [.listening])
-        watch.watch([server.pid], among: [server.pid])
+        watch.follow(.suspended([server.pid]))
         let host = family == 4 ? "127.0.0.1" : "::1"
         let script = "import socket; end = socket.create_connection((\"\(host)\", \(port))); end.recv(1)"
         let client = try Child(ListeningApp.python, ["-c", script])
@@ -150,11 +150,11 @@ struct SuspendedFuseServerTests {
             guard try eventually({ try Proc().state(of: process) == .stopped }) else {
                 throw TestFailure("the server did not stop")
             }
-            watch.watch([pid], among: [pid])
+            watch.follow(.suspended([pid]))
             #expect(told.needs.count == round - 1)
             try server.ask()
             try loop.run("the request") { told.needs.count >= round }
-            watch.watch([], among: [pid])
+            watch.follow(.suspended([]))
             server.process.kill(SIGCONT)
             try server.process.waitForLine(containing: "answered \(round)")
         }

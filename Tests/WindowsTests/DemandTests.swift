@@ -38,7 +38,9 @@ struct DemandTests {
             watch = try CallWatch(
                 session: session,
                 monitor: SessionMonitor(session: session, loop: loop, journal: DemandTests.journal),
-                loop: loop, journal: DemandTests.journal, entries: DesktopEntries(directories: [])
+                loop: loop,
+                journal: DemandTests.journal,
+                entries: DesktopEntries(directories: [])
             ) { [unowned self] in
                 answers.append($0)
             } needed: { [unowned self] in
@@ -48,7 +50,7 @@ struct DemandTests {
             if path == nil { try wait("whether calls are seen") { isSeen != nil } }
         }
 
-        func follow(_ pids: Set<Int32>) { watch?.watch(pids, suspended: pids, among: pids) }
+        func follow(_ pids: Set<Int32>) { watch?.follow(.suspended(pids)) }
 
         func wait(_ what: String, _ isSo: () throws -> Bool) throws {
             try loop.run("\(what): \(seen)", until: isSo)
@@ -142,12 +144,15 @@ struct DemandTests {
 
         init() throws {
             loop = try EventLoop()
-            watch = try StartWatch(loop: loop, journal: DemandTests.journal) { [unowned self] in
+            watch = try StartWatch(loop: loop) { [unowned self] in
                 seen.append([$0, $1])
             }
         }
 
-        func follow(_ pids: Set<Int32>) { watch?.watch(pids) }
+        func follow(_ pids: Set<Int32>) throws {
+            watch?.follow(.suspended(pids))
+            try loop.run("the first check") { watch?.isSettled == true }
+        }
 
         func wait(for expected: [Int32]) throws {
             try loop.run("\(expected): \(seen)") { seen.contains(expected) }
@@ -170,7 +175,7 @@ struct DemandTests {
         let starts = try Starts()
         let first = try Child(program, ["1000"])
         if before { try replace(program) }
-        starts.follow([first.pid])
+        try starts.follow([first.pid])
         if !before { try replace(program) }
         let second = try Child(program, ["1000"])
         try starts.wait(for: [first.pid, second.pid])
@@ -178,10 +183,35 @@ struct DemandTests {
         try replace(program)
         let third = try Child(program, ["1000"])
         try starts.wait(for: [first.pid, third.pid])
-        starts.follow([])
+        try starts.follow([])
         let fourth = try Child(program, ["1000"])
         for _ in 0..<20 { try starts.loop.runOnce(timeout: 10_000) }
         #expect(!starts.seen.contains { $0[1] == fourth.pid })
+    }
+
+    @Test(
+        "a second start of a script is seen, also after an upgrade; a start of its interpreter is not",
+        .enabled(if: Programs.inPath("perl") != nil, "needs perl"))
+    func script() throws {
+        let bus = try SessionBus()
+        let script = bus.directory + "/script"
+        func write() throws {
+            try "#!/usr/bin/perl\nsleep 1000;\n".write(toFile: script, atomically: true, encoding: .utf8)
+            try #require(chmod(script, 0o755) == 0)
+        }
+        try write()
+        try #require(symlink(bus.directory, bus.directory + "/link") == 0)
+        let starts = try Starts()
+        let first = try Child(script)
+        try starts.follow([first.pid])
+        let other = try Child("/usr/bin/perl", ["-e", "sleep 1000"])
+        let second = try Child(bus.directory + "/link/script")
+        try starts.wait(for: [first.pid, second.pid])
+        try write()
+        let third = try Child(script)
+        try starts.wait(for: [first.pid, third.pid])
+        #expect(starts.seen == [[first.pid, second.pid], [first.pid, third.pid]])
+        withExtendedLifetime(other) {}
     }
 
     @Test("a second start of an AppImage is seen, although its program is mounted elsewhere each time")
@@ -201,7 +231,7 @@ struct DemandTests {
         // A process that has begun to execute a program has no environment for a moment.
         let isSeen = eventually { Proc().appImage(of: first.pid) == image }
         try #require(isSeen)
-        starts.follow([first.pid])
+        try starts.follow([first.pid])
         let other = try Child(try mounted(2), ["1000"], environment: ["APPIMAGE": "/other"])
         let second = try Child(image, ["1000"])
         try starts.wait(for: [first.pid, second.pid])
@@ -302,7 +332,7 @@ struct DemandTests {
         try scene.station.wait("the need") {
             // Logout without a prompt and without saving.
             try session.ask("Logout") { for _ in 0..<2 { try $0.append(false) } }
-            return try scene.station.lastDemand(of: scene.path) == "session-end"
+            return try scene.station.lastDemand(of: scene.path) == "session-end by xfce4-session"
         }
     }
 

@@ -119,13 +119,16 @@ struct SessionInhibitorsTests {
         let service = try scene.serve(Self.screenSaver)
         try scene.begin()
         let player = try scene.connect()
-        for _ in 0..<20 {
-            scene.monitor.renew()
+        let other = scene.monitor.listen(rules: []) { _ in
+        } changed: { _ in
+        }
+        for number in 0..<20 {
+            other.rules = ["type='signal',member='Before\(number)'"]
             try scene.inhibit(player)
             try scene.loop.runOnce(timeout: 1_000)
         }
-        for _ in 0..<19 {
-            scene.monitor.renew()
+        for number in 0..<19 {
+            other.rules = ["type='signal',member='After\(number)'"]
             try scene.uninhibit(player)
             try scene.loop.runOnce(timeout: 1_000)
         }
@@ -253,11 +256,9 @@ struct SessionInhibitorsTests {
         // A second sandbox of the application has a unit of its own.
         let second = try Child("sleep", ["1000"])
         try units[1].take(second.pid)
-        var known = Representatives(Proc(), registered: [application.pid])
-        #expect(known.of(second.pid) == [application.pid])
-        #expect(known.of(getpid()) == [getpid()])
-        var unknown = Representatives(Proc(), registered: [])
-        #expect(unknown.of(second.pid) == [second.pid])
+        #expect(Proc().applications(of: second.pid, among: [application.pid]) == [application.pid])
+        #expect(Proc().applications(of: proxy.pid, among: [application.pid]) == [application.pid])
+        #expect(Proc().applications(of: getpid(), among: [application.pid]) == [])
         withExtendedLifetime((service, life)) {}
     }
 }

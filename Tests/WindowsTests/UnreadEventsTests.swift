@@ -177,15 +177,15 @@ private final class Request {
         guard try eventually({ try Proc().state(of: process) == .stopped }) else {
             throw TestFailure("the client did not stop")
         }
-        var copies = try SocketCopy.of([client.pid], atMost: 16) { UnreadEvents(service: $0) != nil }
+        var copies = try SocketCopy.of([client.pid], atMost: 16) { UnreadEvents(service: $0) }
         // Connections come first.
         copy = copies.removeFirst()
         for other in copies {
             #expect(other.role == .listening)
             other.close()
         }
-        guard case .connected(let service) = copy.role else { throw TestFailure("\(copy.role)") }
-        events = try #require(UnreadEvents(service: service))
+        guard case .connected(to: let events) = copy.role else { throw TestFailure("\(copy.role)") }
+        self.events = events
     }
 
     deinit { copy.close() }
@@ -207,7 +207,7 @@ private final class Request {
         let watch = try ConnectionWatch(loop: loop, journal: Journal(identifier: "test")) {
             seen.demands.append("\($0) \($1)")
         }
-        watch.watch([client.pid], among: [client.pid])
+        watch.follow(.suspended([client.pid]))
         try wait("the report of the request", on: loop) { !seen.demands.isEmpty }
         #expect(seen.demands == ["\(client.pid) \(reason)"])
         client.kill(SIGCONT)

@@ -96,7 +96,7 @@ struct Check: Sendable {
     ) -> String? {
         let earlier = work.earlier
         switch kind {
-        case .command, .clipboard, .selection, .busName, .audio, .unwatched, .background: return nil
+        case .command, .clipboard, .selection, .audio, .unwatched, .background: return nil
         case .terminalJob:
             // A terminal's shells may have a unit of their own. They wait when nobody reads what they write.
             let others = snapshot.onTerminals.filter { isOn($0, snapshot.files.masters) }.map(\.pid)

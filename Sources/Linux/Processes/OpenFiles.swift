@@ -113,7 +113,7 @@ extension Proc {
         return found
     }
 
-    public enum OpenFile: Equatable {
+    fileprivate enum OpenFile {
         /// By its inode.
         case socket(UInt32)
         /// The end of a FUSE server (fuse(4)), whether it has mounted something or not.
@@ -145,9 +145,6 @@ extension Proc {
         }
         return found
     }
-
-    /// What one of our own descriptors refers to; nil: it is not open.
-    public static func openFile(_ number: Int32) -> OpenFile? { try? file("/proc/self/fd/\(number)").get() }
 
     /// What the link of a descriptor leads to.
     private static func file(_ path: String) -> Result<OpenFile, ErrorNumber> {

@@ -6,41 +6,31 @@ import Systemd
 
 /// Reports calls on the session bus to applications that are suspended, or about to be.
 ///
-/// The bus shows such calls to a connection that has become a monitor (D-Bus specification, "BecomeMonitor"), with rules
-/// that let nothing else through. The monitor exists before an application is suspended, and stays when the application
+/// A monitor of the bus sees such calls. It exists before an application is suspended, and stays when the application
 /// runs again because it is needed, so that a call that was not answered in time is detected, too.
 ///
 /// dbus-broker accepts rules with a destination, but still sends a monitor all calls.
-final class CallWatch: Watcher, SessionListener {
-    private let monitor: SessionMonitor
+final class CallWatch: Watcher {
     private let loop: EventLoop
     private let journal: Journal
+    private let entries: DesktopEntries
     private let needed: (_ pid: Int32, _ reason: DemandReason, _ caller: Int32) -> Void
-    private let proc = Proc()
-    private let classifier: SessionName
     private let isSeen: (Bool) -> Void
-    private var isSettled = false
-    private var isRefused = false
+    private let proc = Proc()
+    private let monitor: SessionMonitor
+    private var listener: SessionMonitor.Listener?
     /// For queries. Nil: there is no session bus.
     private var bus: Bus?
+    private var applications = Applications()
     /// The processes of names; 0: a name has none. Unique names are never reused, and a change of the owner of another
     /// name is announced.
     private var processes: [String: Int32] = [:]
-    private var questions: [String: Slot] = [:]
+    /// Queries that the bus has not answered, by their numbers.
+    private var queries: [Int: Slot] = [:]
+    private var lastQuery = 0
     private var listing: Slot?
-    /// Queries for the owner of a name in a call, and the handlers that wait for the answer.
-    private var names: [String: Slot] = [:]
-    private var waiting: [String: [(Int32?) -> Void]] = [:]
-    private var resting: Set<Int32> = []
-    private var registered: Set<Int32> = []
-    private var suspended: Set<Int32> = []
-    /// The application's process, by its connections: those that a monitor watches, those that the next one is to
-    /// watch, and those that are wanted.
-    private var targets: [String: Int32] = [:]
-    private var next: [String: Int32]?
-    private var wanted: [String: Int32] = [:]
-    /// The set of applications to watch has changed since the bus was asked for its connections.
-    private var isStale = false
+    /// The applications, by their connections.
+    private var targets: [String: Set<Int32>] = [:]
     /// For the names of services that have got an owner.
     private var announcements: [Slot] = []
     /// When suspended applications were last resumed for such a name, and the owner of the next one.
@@ -48,12 +38,15 @@ final class CallWatch: Watcher, SessionListener {
     private var announcer: String?
     private var announcing: Timer?
 
-    /// A bus limits the pending replies of a connection; the limit of a session bus is 50,000 with
-    /// dbus-daemon.
-    private static let mostConnections = 4_096
+    /// A monitor without an application to watch only checks whether monitoring is permitted.
+    private static let quiet = ["destination=':0.0'"]
     /// The interface with which GNOME's session manager asks each client, by signals to that client only,
     /// whether the session may end, and notifies it when the session ends.
     private static let sessionClient = "org.gnome.SessionManager.ClientPrivate"
+    /// The interface with which Xfce's session manager says that it is about to ask its clients to save their state or to
+    /// exit, which it does by XSMP, and the states in which it is not (`XfsmManagerState` in xfce4-session 4.18).
+    private static let xfce = "org.xfce.Session.Manager"
+    private static let quietStates: ClosedRange<UInt32> = 0...1
     /// The signals by which a desktop notifies applications of the user's actions: a click on a notification, a reply
     /// that was written in one, a global shortcut, a media key, or the answer to a dialog of the portal.
     private static let actions = [
@@ -73,107 +66,174 @@ final class CallWatch: Watcher, SessionListener {
     private static let announcementsApart: UInt64 = 10_000_000
     /// Where names of services begin. Without such a rule, every connection that begins or ends would wake the agent.
     private static let namespaces = ["org", "com", "net", "io"]
-    /// The most simultaneous queries for the owner of a name in a call, and the most calls that wait for
-    /// their answers.
-    private static let mostNames = 64
-    private static let mostWaiting = 1_024
+
     /// - Parameters:
     ///   - session: the session bus.
     ///   - entries: the desktop entries, whose ids are names of applications and not of services.
-    ///   - isSeen: gets whether calls are detected, first and whenever that changes.
+    ///   - isSeen: gets whether calls are detected, first and whenever that may have changed.
     ///   - needed: gets the process that was called, the reason, and the caller's process, or 0 if it is not
     ///     known.
     init(
         session: SessionBus, monitor: SessionMonitor, loop: EventLoop, journal: Journal,
-        entries: DesktopEntries, isSeen: @escaping (Bool) -> Void,
+        entries: DesktopEntries,
+        isSeen: @escaping (Bool) -> Void,
         needed: @escaping (_ pid: Int32, _ reason: DemandReason, _ caller: Int32) -> Void
     ) throws {
         self.monitor = monitor
         self.loop = loop
         self.journal = journal
-        classifier = SessionName(entries: entries)
+        self.entries = entries
         self.isSeen = isSeen
         self.needed = needed
         announcing = try loop.timer { [unowned self] in announce() }
-        // This watches nobody, and only checks whether monitoring is permitted.
-        monitor.add(self)
+        listener = monitor.listen(rules: Self.quiet) { [unowned self] in
+            heard($0)
+        } changed: { failure in
+            if let failure { journal.log(.notice, "calls on the session bus are not watched: \(failure)") }
+            isSeen(!monitor.isRefused)
+        }
         try session.follow { [weak self] in self?.use($0) }
-    }
-
-    func follow(_ situation: Situation) {
-        let applications = situation.applications
-        watch(
-            applications.resting, suspended: Set(applications.suspended), among: applications.registered)
-    }
-
-    /// Watches calls to applications, each known by its main process.
-    ///
-    /// - Parameters:
-    ///   - resting: applications that are suspended or about to be.
-    ///   - suspended: those of `resting` that are suspended.
-    ///   - registered: all applications: a registered application is not part of another.
-    func watch(_ resting: Set<Int32>, suspended: Set<Int32>, among registered: Set<Int32>) {
-        // The connections are queried again when an application is suspended, and not whenever the focus
-        // moves.
-        let present = (self.resting, self.suspended, self.registered)
-        guard (resting, suspended, registered) != present else { return }
-        (self.resting, self.suspended, self.registered) = (resting, suspended, registered)
-        proceed()
-    }
-
-    // MARK: Connections
-
-    private func proceed() {
-        // The bus sends its calls to no monitor, so names are watched instead.
-        if isSettled, isRefused { return }
-        guard listing == nil, questions.isEmpty else {
-            isStale = true
-            return
-        }
-        isStale = false
-        guard !resting.isEmpty else { return become([:]) }
-        guard let bus else { return }
-        do throws(BusFailure) {
-            listing = try bus.callAsync(try bus.newDriverCall("ListNames")) { [unowned self] reply in
-                listing = nil
-                guard let names = try? reply.readStrings() else { return }
-                let connections = Set(names.filter { $0.hasPrefix(":") }.prefix(Self.mostConnections))
-                processes = processes.filter { !$0.key.hasPrefix(":") || connections.contains($0.key) }
-                for name in connections where processes[name] == nil { ask(bus, name) }
-                if questions.isEmpty { haveAsked() }
-            }
-        } catch {
-            // The connection is lost, which is handled elsewhere.
-            journal.log(.debug, "\(error)")
-        }
     }
 
     private func use(_ bus: Bus?) {
         // The session ends, or its bus is restarted: the data about it is no longer valid.
-        (processes, questions, listing) = ([:], [:], nil)
-        (names, waiting, announcements) = ([:], [:], [])
+        (processes, queries, listing, targets, announcements) = ([:], [:], nil, [:], [])
         self.bus = bus
-        guard let bus else {
-            (targets, next, wanted) = ([:], nil, [:])
-            return
-        }
+        guard let bus else { return }
         do throws(BusFailure) {
             announcements = try Self.namespaces.map { space throws(BusFailure) in
                 try bus.watchOwner(
                     within: space, failed: { [unowned self] in journal.log(.debug, "\($0)") },
                     handler: { [unowned self] name, owner in
                         processes[name] = nil
-                        if let owner, classifier.isService(name) { appeared(name, owner) }
+                        if let owner, isService(name) { appeared(name, owner) }
                     })
             }
         } catch {
             // The connection is lost, which is handled elsewhere.
             journal.log(.debug, "\(error)")
         }
-        proceed()
+        list()
     }
 
-    // MARK: Announcements
+    // MARK: Connections
+
+    func follow(_ situation: Situation) {
+        let former = applications
+        applications = situation.applications
+        // The connections are queried again when an application is suspended, and not whenever the focus moves.
+        let isSame =
+            (former.resting, former.suspended, former.registered)
+            == (applications.resting, applications.suspended, applications.registered)
+        if !isSame { list() }
+    }
+
+    /// Finds the connections of the applications.
+    private func list() {
+        // If the bus sends its calls to no monitor, names are not of interest.
+        guard let bus, !monitor.isRefused else { return }
+        if applications.resting.isEmpty { return watch([:]) }
+        do throws(BusFailure) {
+            listing = try bus.callAsync(try bus.newDriverCall("ListNames")) { [unowned self] reply in
+                guard let names = try? reply.readStrings() else { return }
+                let connections = Set(names.filter { $0.hasPrefix(":") })
+                processes = processes.filter { !$0.key.hasPrefix(":") || connections.contains($0.key) }
+                let unknown = connections.filter { processes[$0] == nil }
+                var left = unknown.count
+                if left == 0 { listed() }
+                for name in unknown {
+                    identify(name) { [unowned self] _ in
+                        left -= 1
+                        if left == 0 { listed() }
+                    }
+                }
+            }
+        } catch {
+            // The connection is lost, which is handled elsewhere.
+            journal.log(.debug, "\(error)")
+        }
+    }
+
+    private func listed() {
+        let connections = processes.filter { $0.value > 0 && $0.key.hasPrefix(":") }
+        // A process may have any number of connections.
+        let pids = Set(connections.values).map { ($0, resting($0)) }
+        let applications = Dictionary(uniqueKeysWithValues: pids)
+        watch(connections.compactMapValues { applications[$0] }.filter { !$0.value.isEmpty })
+    }
+
+    /// The applications to which a process belongs and that are suspended, or about to be.
+    private func resting(_ pid: Int32) -> Set<Int32> {
+        proc.applications(of: pid, among: applications.registered).intersection(applications.resting)
+    }
+
+    private func watch(_ targets: [String: Set<Int32>]) {
+        self.targets = targets
+        if applications.resting.isEmpty {
+            listener?.rules = Self.quiet
+            return
+        }
+        let rules = targets.keys.sorted().flatMap { name in
+            [
+                "type='method_call',destination='\(name)'",
+                "type='signal',interface='\(Self.sessionClient)',destination='\(name)'",
+            ]
+        }
+        let signals = Self.actions + [(Self.xfce, "StateChanged")]
+        listener?.rules = rules + signals.map { "type='signal',interface='\($0)',member='\($1)'" }
+    }
+
+    /// Finds the process behind a name. 0: it has none.
+    private func identify(_ name: String, _ answered: @escaping (_ pid: Int32) -> Void) {
+        if let known = processes[name] { return answered(known) }
+        lastQuery += 1
+        let number = lastQuery
+        do throws(BusFailure) {
+            queries[number] = try bus?.askProcess(of: name) { [unowned self] pid in
+                queries[number] = nil
+                // Other names may get another owner unnoticed.
+                let isWatched = Self.namespaces.contains { name.hasPrefix($0 + ".") }
+                if isWatched || name.hasPrefix(":") { processes[name] = pid ?? 0 }
+                answered(pid ?? 0)
+            }
+        } catch {
+            journal.log(.debug, "\(error)")
+        }
+    }
+
+    // MARK: Demands
+
+    private func heard(_ message: borrowing Message) {
+        if applications.resting.isEmpty || message.isError { return }
+        let (sender, interface, member) = (message.sender, message.interface, message.member)
+        let called = message.destination.map { targets[$0] ?? [] }
+        if message.isSignal {
+            if Self.actions.contains(where: { $0.0 == interface && $0.1 == member }) {
+                // Most such signals go to all clients, and only the addressed application knows that it is meant.
+                need(called ?? all, .action, sender)
+            } else if interface == Self.sessionClient {
+                need(called ?? [], .sessionEnd, sender)
+            } else if interface == Self.xfce {
+                // The former state, and the new one.
+                let states = try? (message.readUInt32(), message.readUInt32())
+                guard let states, !Self.quietStates.contains(states.1) else { return }
+                need(applications.resting, .sessionEnd, sender)
+            }
+            return
+        }
+        guard let destination = message.destination, destination != Bus.driver else { return }
+        if destination.hasPrefix(":") { return need(called ?? [], .call, sender) }
+        identify(destination) { [unowned self] owner in need(resting(owner), .call, sender) }
+    }
+
+    private var all: Set<Int32> { targets.values.reduce(into: []) { $0.formUnion($1) } }
+
+    private func need(_ pids: Set<Int32>, _ reason: DemandReason, _ caller: String?) {
+        guard !pids.isEmpty, let caller else { return }
+        identify(caller) { [unowned self] caller in
+            for pid in pids { needed(pid, reason, caller) }
+        }
+    }
 
     /// A service has appeared. The bus does not say who waits for it: every suspended application may do so.
     private func appeared(_ name: String, _ owner: String) {
@@ -183,144 +243,23 @@ final class CallWatch: Watcher, SessionListener {
     }
 
     private func announce() {
-        guard let owner = announcer else { return }
-        (announcer, announced) = (nil, loop.now)
-        for pid in Set(targets.values).intersection(suspended) { need(pid, .announcement, owner) }
+        announced = loop.now
+        need(all.intersection(applications.suspended), .announcement, announcer)
     }
 
-    private func ask(_ bus: Bus, _ name: String) {
-        do throws(BusFailure) {
-            questions[name] = try bus.askProcess(of: name) { [unowned self] pid in
-                questions[name] = nil
-                processes[name] = pid ?? 0
-                if questions.isEmpty, listing == nil { haveAsked() }
-            }
-        } catch {
-            journal.log(.debug, "\(error)")
-        }
-    }
-
-    private func haveAsked() {
-        if isStale { return proceed() }
-        var targets: [String: Int32] = [:]
-        // A process may have any number of connections.
-        var applications: [Int32: Int32?] = [:]
-        for (name, pid) in processes where pid > 0 && name.hasPrefix(":") {
-            let known = applications[pid] ?? application(of: pid)
-            applications[pid] = .some(known)
-            targets[name] = known
-        }
-        become(targets)
-    }
-
-    // MARK: The monitor
-
-    private func become(_ targets: [String: Int32]) {
-        guard targets != wanted else { return }
-        wanted = targets
-        monitor.renew()
-    }
-
-    func rules() -> [String] {
-        next = wanted
-        // Without a connection to watch, this only checks whether monitoring is permitted.
-        let names = wanted.isEmpty ? [":0.0"] : wanted.keys.sorted()
-        let rules = names.flatMap { name in
-            [
-                "type='method_call',destination='\(name)'",
-                "type='signal',interface='\(Self.sessionClient)',destination='\(name)'",
-            ]
-        }
-        let actions = wanted.isEmpty ? [] : Self.actions
-        return rules + actions.map { "type='signal',interface='\($0)',member='\($1)'" }
-    }
-
-    func monitored(_ failure: MethodError?) {
-        guard let made = next else {
-            if failure != nil { targets = [:] }
-            return
-        }
-        next = nil
-        if let failure { journal.log(.notice, "calls on the session bus are not watched: \(failure)") }
-        if failure == nil { targets = made }
-        if isSettled { return }
-        isSettled = true
-        isRefused = failure != nil
-        isSeen(failure == nil)
-    }
-
-    func heard(_ message: borrowing Message) {
-        if targets.isEmpty || message.isError { return }
-        let (sender, target) = (message.sender, message.destination)
-        let (isSignal, interface, member) = (message.isSignal, message.interface, message.member)
-        if isSignal, Self.actions.contains(where: { $0.0 == interface && $0.1 == member }) {
-            // Most such signals go to all clients, and only the addressed application knows that it is meant.
-            let applications = target.map { targets[$0].map { [$0] } ?? [] }
-            for pid in applications ?? Array(Set(targets.values)) { need(pid, .action, sender) }
-            return
-        }
-        guard let destination = target else { return }
-        if isSignal {
-            guard let pid = targets[destination], interface == Self.sessionClient else {
-                return
-            }
-            return need(pid, .sessionEnd, sender)
-        }
-        if let pid = targets[destination] { return need(pid, .call, sender) }
-        // The destination is not watched: it is the bus itself, for example.
-        if destination.hasPrefix(":") || destination == Bus.driver { return }
-        identify(destination) { [unowned self] owner in
-            // If the owner of the name cannot be queried, any of the applications may be needed.
-            let needed = owner.map { Set([application(of: $0)].compactMap(\.self)) }
-            for pid in needed ?? Set(targets.values) { need(pid, .call, sender) }
-        }
-    }
-
-    private func need(_ pid: Int32, _ reason: DemandReason, _ caller: String?) {
-        guard let caller else { return needed(pid, reason, 0) }
-        identify(caller) { [unowned self] in needed(pid, reason, $0 ?? 0) }
-    }
-
-    /// The watched application to which a process belongs: the process is a descendant of its main process,
-    /// or another process of its unit, such as the proxy through which a Flatpak uses the bus.
-    private func application(of pid: Int32) -> Int32? {
-        if resting.contains(pid) { return pid }
-        if let main = proc.lineage(of: pid).map(\.pid).first(where: registered.contains) {
-            return resting.contains(main) ? main : nil
-        }
-        guard let unit = unit(of: pid) else { return nil }
-        return resting.first { self.unit(of: $0) == unit }
-    }
-
-    private func unit(of pid: Int32) -> ApplicationUnit? {
-        (try? proc.unifiedCgroup(of: pid)).flatMap { ApplicationUnit(inPath: $0) }
-    }
-
-    /// Finds the process behind a name.
+    /// Whether other programs may wait for the owner of a name.
     ///
-    /// - Parameter answered: gets its pid; 0: it has none; nil: there are already too many queries. No call
-    ///   is lost because of this.
-    private func identify(_ name: String, _ answered: @escaping (_ pid: Int32?) -> Void) {
-        if let known = processes[name] { return answered(known) }
-        let count = waiting.values.reduce(0) { $0 + $1.count }
-        guard let bus, names[name] != nil || names.count < Self.mostNames, count < Self.mostWaiting else {
-            return answered(nil)
+    /// The name of an application itself does not count, which is a desktop entry's id or begins with one (Desktop Entry
+    /// Specification, "D-Bus Activation"), and neither does that of a media player's remote control (MPRIS).
+    private func isService(_ name: String) -> Bool {
+        if name.hasPrefix("org.mpris.MediaPlayer2.") { return false }
+        var id = name[...]
+        // `org` or `org.example` says too little about the owner of a name.
+        while id.split(separator: ".").count > 2 {
+            if entries.command(of: String(id)) != nil { return false }
+            guard let end = id.lastIndex(where: { $0 == "." || $0 == "-" || $0 == "_" }) else { break }
+            id = id[..<end]
         }
-        waiting[name, default: []].append(answered)
-        if names[name] != nil { return }
-        do throws(BusFailure) {
-            names[name] = try bus.askProcess(of: name) { [unowned self] pid in
-                names[name] = nil
-                if processes.count < Self.mostConnections,
-                    Self.namespaces.contains(where: { name.hasPrefix($0 + ".") })
-                {
-                    processes[name] = pid ?? 0
-                }
-                for asker in waiting.removeValue(forKey: name) ?? [] { asker(pid ?? 0) }
-            }
-        } catch {
-            journal.log(.debug, "\(error)")
-            for asker in waiting.removeValue(forKey: name) ?? [] { asker(nil) }
-        }
+        return true
     }
 }

@@ -1,5 +1,6 @@
 import Glibc
 import Linux
+import Windows
 
 /// A copy of another process's descriptor of a local socket (unix(7)), of a TCP socket that listens, or of `/dev/fuse`
 /// (fuse(4)), to be polled. While the copy is open the socket stays open, and the file system of a FUSE server stays mounted,
@@ -25,12 +26,11 @@ struct SocketCopy: Sendable {
     /// Its purpose.
     let role: Role
 
-    enum Role: Hashable, Sendable {
+    enum Role: Equatable, Sendable {
         /// Readable while a connection waits to be accepted.
         case listening
-        /// It is connected to the service of this name, as in `sun_path` of unix(7). It is readable as long as
-        /// something that the service has sent was not read.
-        case connected(to: String)
+        /// It is connected to a service that sends this. It is readable as long as something of it was not read.
+        case connected(to: UnreadEvents)
         /// It was accepted on a socket of the same processes, from another process. It is readable as long as something
         /// that the other has sent was not read.
         case accepted
@@ -82,43 +82,32 @@ struct SocketCopy: Sendable {
     /// The listening sockets of some processes, the connections that others have made to these, their own connections to
     /// some services, and the ends of their FUSE servers, each once. Only parts of the result are of the same moment.
     /// Processes that are gone, in another network namespace, or out of our reach (ptrace(2), "Ptrace access mode
-    /// checking") count as having none. May block without end.
+    /// checking") count as having none. If one runs, a number may refer to another file by then. May block without end.
     ///
     /// - Parameters:
-    ///   - limit: the most that are returned. Connections to services come first, then FUSE servers, listening sockets,
-    ///     connections to minor services, and accepted connections.
-    ///   - isService: whether connections to the service of this name are wanted.
-    ///   - isMinor: whether that service is a minor one. Every process may have a connection to it.
+    ///   - limit: the most that are returned. Connections to services other than buses come first, then FUSE servers,
+    ///     listening sockets, connections to buses, and accepted connections.
+    ///   - events: what the service sends whose socket has this name, as in `sun_path` of unix(7); nil: connections to it
+    ///     are not wanted.
     /// - Throws: if this process has no descriptors left, or the kernel cannot list sockets.
     static func of(
-        _ processes: some Sequence<Int32>, atMost limit: Int, connectedTo isService: (String) -> Bool,
-        minor isMinor: (String) -> Bool = { _ in false }, proc: Proc = Proc()
+        _ processes: some Sequence<Int32>, atMost limit: Int, events: (String) -> UnreadEvents?,
+        proc: Proc = Proc()
     ) throws(KernelFailure) -> [SocketCopy] {
         let own = OpenFiles(of: processes, proc: proc)
         var found: [(id: ID, role: Role, pid: Int32, number: Int32)] = own.fuse.map {
             (.fuse(pid: $0.pid, number: $0.number), .fuse, $0.pid, $0.number)
         }
         if !own.sockets.isEmpty {
-            let roles: [UInt32: Role]
-            do throws(KernelFailure) {
-                roles = try Self.roles(among: own.sockets, isService)
-            } catch {
-                // FUSE needs no socket diagnosis, which a kernel may lack.
-                if found.isEmpty { throw error }
-                roles = [:]
-            }
-            for (inode, role) in roles.sorted(by: { $0.key < $1.key }) {
+            for (inode, role) in try Self.roles(among: own.sockets, events).sorted(by: { $0.key < $1.key }) {
                 guard let (pid, number) = own.sockets[inode] else { continue }
                 found.append((.socket(inode), role, pid, number))
             }
         }
         var copies: [SocketCopy] = []
-        let ranked = found.map { (rank: $0.role.rank(isMinor), file: $0) }
-        for (_, file) in ranked.sorted(by: { $0.rank < $1.rank }) where copies.count < limit {
+        for file in found.sorted(by: { $0.role.rank < $1.role.rank }) where copies.count < limit {
             do throws(KernelFailure) {
                 let copy = try PidFD(pid: file.pid).copy(of: file.number)
-                // The copy shows what the number refers to by now.
-                guard leads(copy.rawValue, to: file.id) else { continue }
                 copies.append(SocketCopy(descriptor: copy.release(), id: file.id, role: file.role))
             } catch  where error.isExhaustion {
                 for copy in copies { copy.close() }
@@ -131,7 +120,7 @@ struct SocketCopy: Sendable {
     }
 
     private static func roles(
-        among holders: [UInt32: (pid: Int32, number: Int32)], _ isService: (String) -> Bool
+        among holders: [UInt32: (pid: Int32, number: Int32)], _ events: (String) -> UnreadEvents?
     ) throws(KernelFailure) -> [UInt32: Role] {
         var roles: [UInt32: Role] = [:]
         var names: Set<String> = []
@@ -147,7 +136,7 @@ struct SocketCopy: Sendable {
             } else if let end = report.peer, let name = report.name {
                 // The service's end has its name. The other end is the client's.
                 if holders[end] != nil {
-                    if isService(name) { roles[end] = .connected(to: name) }
+                    if let sent = events(name) { roles[end] = .connected(to: sent) }
                 } else if isOwn, report.isConnectionOriented {
                     named[report.inode] = name
                 }
@@ -161,22 +150,14 @@ struct SocketCopy: Sendable {
         }
         return roles
     }
-
-    /// Whether one of our descriptors refers to the socket that was found.
-    private static func leads(_ descriptor: Int32, to id: ID) -> Bool {
-        let file = Proc.openFile(descriptor)
-        return switch id {
-        case .socket(let inode): file == .socket(inode)
-        case .fuse: file == .fuse
-        }
-    }
 }
 
 extension SocketCopy.Role {
     /// The lower, the more important.
-    fileprivate func rank(_ isMinor: (String) -> Bool) -> Int {
+    fileprivate var rank: Int {
         switch self {
-        case .connected(let service): isMinor(service) ? 3 : 0
+        case .connected(to: .bus): 3
+        case .connected: 0
         case .fuse: 1
         case .listening: 2
         case .accepted: 4

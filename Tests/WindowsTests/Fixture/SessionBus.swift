@@ -1,5 +1,8 @@
+import AppStateContract
 import Glibc
 import TestSupport
+
+@testable import appstate_session
 
 /// A session bus of its own for one test, which ends when it is released.
 final class SessionBus {
@@ -15,5 +18,23 @@ final class SessionBus {
             policy: """
                 <policy user="\(getuid())"><allow own="*"/><allow send_type="method_call"/>\(policy)</policy>
                 """)
+    }
+}
+
+extension Situation {
+    /// These applications, and no others, are registered and suspended.
+    static func suspended(_ pids: Set<Int32>) -> Situation {
+        var situation = Situation()
+        let rows = pids.map {
+            (
+                $0,
+                (
+                    entry: Applications.Entry(name: "org.example.\($0)", path: "/\($0)"),
+                    state: LifeCycleState?.some(.suspended)
+                )
+            )
+        }
+        situation.applications.replace(Dictionary(uniqueKeysWithValues: rows), waiting: [])
+        return situation
     }
 }
