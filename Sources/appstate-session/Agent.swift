@@ -302,6 +302,8 @@ final class Agent {
             configuration, to: daemon.applications.entries, with: windows,
             onBattery: power?.isBattery ?? false)
         daemon.rules = rules.wanted
+        daemon.applications.restingVisible = Set(
+            rules.wanted.filter { $0.value?.rule.suspendWhen == .inactive }.keys)
         commands.apply(rules.commands)
         daemon.reconcile()
     }

@@ -70,7 +70,6 @@ final class DaemonConnection {
     private(set) var daemon: String?
     private(set) var bus: Bus?
     var matches: [Slot] = []
-    var questions: [Int32: Slot] = [:]
 
     weak var delegate: (any DaemonConnectionDelegate)?
     private let loop: EventLoop
@@ -162,9 +161,9 @@ final class DaemonConnection {
     private func reconnect() {
         // Windows that are known again do not wait for this.
         reconnection?.cancel()
-        (calls, matches, questions, refused, deferred) = ([:], [], [:], [], [])
+        (calls, matches, refused, deferred) = ([:], [], [], [])
         (bus, daemon, isAbsent, room, accepted) = (nil, nil, false, nil, Accepted())
-        applications.forgetStates()
+        applications.isKnown = false
         delegate?.disconnected()
         do throws(BusFailure) {
             reconnection?.hasSucceeded()
@@ -305,10 +304,7 @@ final class DaemonConnection {
                 .rule(path), ApplicationMethod.configure, at: path,
                 { try $0.appendDictionary(rule?.entries ?? []) },
                 declined: { [unowned self] in accepted.rules[path] = .some(rule) },
-                answered: { [unowned self] _ in
-                    accepted.rules[path] = .some(rule)
-                    configured(path)
-                })
+                answered: { [unowned self] _ in accepted.rules[path] = .some(rule) })
             if let rule { log?("\(ApplicationMethod.configure.rawValue) \(path): \(rule.name)") }
         }
     }
