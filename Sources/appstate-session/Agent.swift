@@ -35,7 +35,7 @@ final class Agent {
     private let watchers: Watchers
     private let displayWatchers: Watchers
     /// nil: no rule asks for it, or there is no connection to the system bus.
-    private var power: PowerSource?
+    private var power: PropertyWatch?
     /// nil: the configuration does not ask for it.
     private var usage: UsageRecorder?
     private var sources: [Any] = []
@@ -285,22 +285,32 @@ final class Agent {
             return
         }
         if power != nil { return }
+        let name = "org.freedesktop.UPower"
         do throws(BusFailure) {
-            power = try PowerSource(bus: bus, journal: journal) { [unowned self] in applyRules() }
+            power = try PropertyWatch(
+                "OnBattery", of: name, at: "/org/freedesktop/UPower", service: name, bus: bus,
+                failed: { [journal] in journal.log(.notice, "the bus does not report on \(name): \($0)") },
+                changed: { [unowned self] in
+                    journal.log(.info, "the machine runs on \(isOnBattery ? "battery" : "mains")")
+                    applyRules()
+                })
         } catch {
             // The connection is lost, which is handled elsewhere.
             journal.log(.debug, "\(error)")
         }
     }
 
+    /// Without UPower it does not.
+    private var isOnBattery: Bool { power?.value == .bool(true) }
+
     private func applyRules() {
         // Rules that apply only on battery power are not lifted before it is known whether the machine runs on battery.
         guard let windows = display.windows, daemon.applications.isKnown,
-            power == nil || power?.isBattery != nil
+            power?.isKnown != false
         else { return }
         rules.apply(
             configuration, to: daemon.applications.entries, with: windows,
-            onBattery: power?.isBattery ?? false)
+            onBattery: isOnBattery)
         daemon.rules = rules.wanted
         daemon.applications.restingVisible = Set(
             rules.wanted.filter { $0.value?.rule.suspendWhen == .inactive }.keys)

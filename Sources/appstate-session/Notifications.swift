@@ -150,20 +150,15 @@ final class EndNotices {
     private var earliest: UInt64 = 0
     private var timer: Timer?
     private var bus: Bus?
-    private var daemon: BusPeer?
-    /// Nil: not known.
-    private var pressure: String?
-    private var lockChange: Slot?
-    private var calls: [String: Slot] = [:]
+    private var pressure: PropertyWatch?
+    /// Nil: nothing waits for it.
+    private var lock: PropertyWatch?
+    private var launches: [String: Slot] = [:]
 
     /// In microseconds.
     private static let pause: UInt64 = 10_000_000
     /// Services show a handful of buttons.
     private static let mostButtons = 3
-    /// The session of the caller, or else its user's display session: org.freedesktop.login1(5).
-    private static let loginSession = "/org/freedesktop/login1/session/auto"
-    private static let login = "org.freedesktop.login1"
-
     /// - Parameter session: the session whose applications count; nil: it is not known, and all of them count.
     init(
         loop: EventLoop, journal: Journal, notifier: Notifier, entries: DesktopEntries, session: String?
@@ -179,7 +174,7 @@ final class EndNotices {
     /// Takes `Notify=`.
     func configure(isWanted: Bool) {
         self.isWanted = isWanted
-        if !isWanted { ended = [] }
+        if !isWanted { (ended, lock) = ([], nil) }
     }
 
     /// - Parameters:
@@ -187,25 +182,17 @@ final class EndNotices {
     ///   - deaf: called if the bus refuses a match rule for the daemon.
     func start(on bus: Bus, deaf: @escaping (MethodError) -> Void) throws(BusFailure) {
         stop()
-        let daemon = BusPeer(BusNames.service, bus: bus, failed: deaf)
-        daemon.onOwnerChange { [unowned self] in askPressure() }
-        try daemon.onSignal(
-            "path='\(BusNames.root)',interface='\(BusNames.manager)',"
-                + "member='\(ManagerSignal.memoryPressureChanged.rawValue)'"
-        ) { [unowned self] message in
-            calls["pressure"] = nil
-            pressure = try? message.readString()
-            proceed()
-        }
-        try daemon.start()
-        (self.bus, self.daemon) = (bus, daemon)
+        self.bus = bus
+        pressure = try PropertyWatch(
+            ManagerProperty.memoryPressure.rawValue, of: BusNames.manager, at: BusNames.root,
+            service: BusNames.service, bus: bus,
+            rule: "path='\(BusNames.root)',interface='\(BusNames.manager)',"
+                + "member='\(ManagerSignal.memoryPressureChanged.rawValue)'",
+            failed: deaf, changed: { [unowned self] in proceed() })
     }
 
     /// What has not been shown yet is shown later.
-    func stop() {
-        (bus, daemon, lockChange, pressure) = (nil, nil, nil, nil)
-        calls = [:]
-    }
+    func stop() { (bus, pressure, lock, launches) = (nil, nil, nil, [:]) }
 
     /// Takes an application that was ended.
     ///
@@ -224,65 +211,28 @@ final class EndNotices {
         proceed()
     }
 
-    private func askPressure() {
-        pressure = nil
-        calls["pressure"] = nil
-        guard daemon?.owner != nil else { return }
-        ask(
-            "pressure", BusNames.service, BusNames.root, BusNames.manager,
-            ManagerProperty.memoryPressure.rawValue
-        ) { [unowned self] value in
-            if case .string(let level)? = value { pressure = level }
-            proceed()
-        }
-    }
-
-    /// Reads a property. A question replaces the former one of the same kind.
-    private func ask(
-        _ kind: String, _ service: String, _ path: String, _ interface: String, _ property: String,
-        _ answer: @escaping (Variant?) -> Void
-    ) {
-        guard let bus else { return }
-        do throws(BusFailure) {
-            let call = try bus.newPropertyCall(property, of: interface, destination: service, path: path)
-            try call.forbidStart()
-            calls[kind] = try bus.callAsync(call) { [unowned self] reply in
-                calls[kind] = nil
-                answer(reply.isError ? nil : try? reply.readVariant())
-            }
-        } catch {
-            // The connection is lost, which is handled elsewhere.
-            journal.log(.debug, "\(error)")
-        }
-    }
-
     private func proceed() {
-        guard !ended.isEmpty, pressure == MemoryPressure.normal.rawValue else { return }
+        guard let bus, !ended.isEmpty, pressure?.value == .string(MemoryPressure.normal.rawValue) else {
+            return
+        }
         guard loop.now >= earliest else {
             timer?.arm(at: earliest)
             return
         }
-        watchLock()
-        ask("lock", Self.login, Self.loginSession, Self.login + ".Session", "LockedHint") {
-            [unowned self] value in
-            // The match reports when it is unlocked.
-            if value == .bool(true) || ended.isEmpty { return }
-            lockChange = nil
-            show()
-        }
-    }
-
-    private func watchLock() {
-        guard lockChange == nil, let bus else { return }
-        do throws(BusFailure) {
-            lockChange = try bus.match(
-                "type='signal',sender='\(Self.login)',path_namespace='/org/freedesktop/login1/session',"
+        // The session of the caller, or else its user's display session: org.freedesktop.login1(5).
+        let login = "org.freedesktop.login1"
+        lock =
+            lock
+            ?? (try? PropertyWatch(
+                "LockedHint", of: login + ".Session", at: "/org/freedesktop/login1/session/auto",
+                service: login, bus: bus,
+                rule: "path_namespace='/org/freedesktop/login1/session',"
                     + "interface='\(BusNames.properties)',member='PropertiesChanged'",
                 failed: { [journal] in journal.log(.notice, "the screen lock is not watched: \($0)") },
-                handler: { [unowned self] _ in proceed() })
-        } catch {
-            journal.log(.debug, "\(error)")
-        }
+                changed: { [unowned self] in proceed() }))
+        guard let lock, lock.isKnown, lock.value != .bool(true) else { return }
+        self.lock = nil
+        show()
     }
 
     private func show() {
@@ -326,8 +276,8 @@ final class EndNotices {
             let call = try bus.newCall(ManagerMethod.launch)
             try call.append(id)
             try call.appendDictionary(token.map { [(LaunchKey.activationToken.rawValue, .string($0))] } ?? [])
-            calls["open \(id)"] = try bus.callAsync(call, timeout: 120_000_000) { [unowned self] reply in
-                calls["open \(id)"] = nil
+            launches[id] = try bus.callAsync(call, timeout: 120_000_000) { [unowned self] reply in
+                launches[id] = nil
                 if let error = reply.error { tellFailure(of: id, error.message) }
             }
         } catch {
