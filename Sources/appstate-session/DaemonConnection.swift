@@ -58,8 +58,6 @@ final class DaemonConnection {
     }
 
     private var accepted = Accepted()
-    /// How many windows the daemon has room for; nil: for all, as far as is known.
-    private var room: Int?
 
     // MARK: What the daemon tells
 
@@ -162,7 +160,7 @@ final class DaemonConnection {
         // Windows that are known again do not wait for this.
         reconnection?.cancel()
         (calls, matches, refused, deferred) = ([:], [], [], [])
-        (bus, daemon, isAbsent, room, accepted) = (nil, nil, false, nil, Accepted())
+        (bus, daemon, isAbsent, accepted) = (nil, nil, false, Accepted())
         applications.isKnown = false
         delegate?.disconnected()
         do throws(BusFailure) {
@@ -177,7 +175,7 @@ final class DaemonConnection {
     private func daemonChanged(to owner: String?) {
         daemon = owner
         isAbsent = owner == nil
-        (calls, refused, deferred, room, accepted) = ([:], [], [], nil, Accepted())
+        (calls, refused, deferred, accepted) = ([:], [], [], Accepted())
         accepted.objections = nil
         demands.forget()
         if isAbsent {
@@ -246,8 +244,6 @@ final class DaemonConnection {
     }
 
     private func send(_ windows: [ReportedWindow]) throws {
-        if let room, windows.count <= room { self.room = nil }
-        let sent = ReportedWindow.mostImportant(windows, atMost: room)
         if let session, !accepted.isInSession {
             try send(
                 .session, ReporterMethod.setSession, { try $0.append(session) },
@@ -259,7 +255,7 @@ final class DaemonConnection {
             .windows, ReporterMethod.replaceWindows,
             { message in
                 try message.withContainer(.array, "(tua{sv})") {
-                    for window in sent {
+                    for window in windows {
                         try message.withContainer(.struct, "tua{sv}") { try window.write(to: message) }
                     }
                 }
@@ -268,7 +264,7 @@ final class DaemonConnection {
                 accepted.windows = windows
                 if isFirst { journal.log(.info, "all windows are reported to \(BusNames.service)") }
             })
-        log?(Self.text(ReporterMethod.replaceWindows, sent))
+        log?(Self.text(ReporterMethod.replaceWindows, windows))
     }
 
     /// Subscribes, and then asks for the list: what changes in between is heard.
@@ -387,10 +383,6 @@ final class DaemonConnection {
         _ subject: Subject, _ method: String, _ error: MethodError, _ declined: (() -> Void)?
     ) {
         let name = ErrorName(rawValue: error.name)
-        if subject == .windows, name == .limitsExceeded, let count = windows?.count, count > 0, room != 0 {
-            room = min(room ?? count, count) * 7 / 8
-            return
-        }
         // The process has ended, or is no longer an application.
         let isGone = name == .noSuchProcess || name == .noSuchApplication
         journal.log(

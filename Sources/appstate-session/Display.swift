@@ -30,7 +30,6 @@ final class Display {
     private(set) var windows: [ReportedWindow]?
     private var front = Front()
     private var names: [Int32: String] = [:]
-    private var hasTooMany = false
     private var interruption: Timer?
     private var interrupted: UInt64?
     private var lastSearch: UInt64?
@@ -38,7 +37,7 @@ final class Display {
 
     /// If a display server answers and ends again and again within this time, the agent gives up; microseconds.
     private static let searchesApart: UInt64 = 10_000_000
-    /// How long an observer may be interrupted, microseconds. Until then, its last windows remain valid.
+    /// How long an observer may be blind, in microseconds, before its last windows are no longer valid.
     private static let longestInterruption: UInt64 = 1_000_000
 
     /// - Parameter session: the session bus, on which the windows of some desktops are reported.
@@ -106,12 +105,7 @@ final class Display {
 
     private func update() {
         guard let observer else { return }
-        // A window that comes and goes must not make the agent a reporter again each time.
-        let most = ObservedWindow.mostWindows
-        hasTooMany = observer.windows.count >= (hasTooMany ? most - most / 8 : most)
-        // One of those that are not reported may have the focus.
-        let isBlind = observer.isBlind || hasTooMany
-        if isBlind, windows != nil, observer.isInterrupted {
+        if observer.isBlind, windows != nil {
             let since = interrupted ?? loop.now
             interrupted = since
             guard loop.now >= since + Self.longestInterruption else {
@@ -123,7 +117,7 @@ final class Display {
         for notice in observer.takeNotices() { journal.log(.notice, notice) }
         front.note(Set(observer.windows.filter(\.focused).compactMap(\.process)), at: loop.now)
         let present = observer.windows.compactMap { ReportedWindow($0, of: observer.system) }
-        windows = isBlind ? nil : ReportedWindow.withOneFocus(present)
+        windows = observer.isBlind ? nil : ReportedWindow.withOneFocus(present)
         delegate?.windowsChanged()
     }
 

@@ -13,11 +13,9 @@ final class GnomeObserver: WindowObserver {
     let system = WindowSystem.gnome
     private(set) var windows: [ObservedWindow] = []
     /// True until the extension has answered, and after it has gone because the user has disabled it or it
-    /// has failed.
+    /// has failed. GNOME Shell disables its extensions and enables them again when it locks the screen, if one of them is
+    /// not for the lock screen.
     private(set) var isBlind = true
-    /// The extension has gone while it reported. GNOME Shell disables its extensions and enables them again when it
-    /// locks the screen, if one of them is not for the lock screen.
-    private(set) var isInterrupted = false
     let subject = "GNOME Shell"
     private let shell: SessionPeer
     /// Whether the extension is there.
@@ -105,15 +103,12 @@ final class GnomeObserver: WindowObserver {
         if isTold {
             ask()
         } else {
-            let isSudden = !isBlind || isInterrupted
-            defer { isInterrupted = isSudden }
             lose("enable its extension with \"gnome-extensions enable \(Self.extensionID)\"")
         }
     }
 
     private func lose(_ why: String) {
         isBlind = true
-        isInterrupted = false
         notices.append("GNOME Shell does not report its windows: \(why)")
     }
 
@@ -149,7 +144,7 @@ final class GnomeObserver: WindowObserver {
         if let error = reply.error { return lose("\(error)") }
         do throws(BusFailure) {
             windows = try Self.windows(in: reply)
-            (isBlind, isInterrupted) = (false, false)
+            isBlind = false
             // They are no longer valid.
             notices = []
         } catch {
