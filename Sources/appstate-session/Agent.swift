@@ -405,7 +405,7 @@ extension Agent: DaemonConnectionDelegate {
             hide(pid, because: "it is suspended and has grabbed the pointer or the keyboard")
         }
         watchers.follow(situation)
-        commands.learn(applications.states)
+        commands.learn(applications)
         usage?.follow(applications)
         guard applications.entries != former.entries || applications.isKnown != former.isKnown else { return }
         display.learn(names: applications.entries.mapValues(\.name))
