@@ -235,11 +235,9 @@ struct SessionInhibitorsTests {
         // A second sandbox of the application has a unit of its own.
         let second = try Child("sleep", ["1000"])
         try units[1].take(second.pid)
-        var known = Representatives(Proc(), registered: [application.pid])
-        #expect(known.of(second.pid) == [application.pid])
-        #expect(known.of(getpid()) == [getpid()])
-        var unknown = Representatives(Proc(), registered: [])
-        #expect(unknown.of(second.pid) == [second.pid])
+        #expect(Proc().representatives(of: second.pid, among: [application.pid]) == [application.pid])
+        #expect(Proc().representatives(of: getpid(), among: [application.pid]) == [getpid()])
+        #expect(Proc().representatives(of: second.pid, among: []) == [second.pid])
         withExtendedLifetime((service, life)) {}
     }
 }
