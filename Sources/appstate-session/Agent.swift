@@ -26,7 +26,6 @@ final class Agent {
     private let notifier: Notifier
     private let notices: EndNotices
     private var portal: BackgroundPortal?
-    private var permissions: BackgroundPermissions?
     private let proc = Proc()
     private var configuration: Configuration
     private var rules = Rules()
@@ -132,10 +131,7 @@ final class Agent {
                     because: "it is suspended and reads nothing, and the compositor would end its connection")
             }
         }
-        if bus != nil {
-            startBusWatchers()
-            servePortal()
-        }
+        if bus != nil { startBusWatchers() }
     }
 
     /// These share the connection to the session bus, and one monitor of it.
@@ -167,35 +163,22 @@ final class Agent {
                 objections.set(.inhibitor, $0)
             }
         }
+        watchers.start("permissions of Flatpaks", in: situation) {
+            try BackgroundPermissions(session: session, journal: journal) {
+                objections.set(.background, $0)
+            }
+        }
+        do throws(BusFailure) {
+            portal = try BackgroundPortal(session: session, journal: journal, notifier: notifier) {
+                [unowned self] in appStates
+            }
+        } catch {
+            journal.log(.notice, "the background portal is not served: \(error)")
+        }
         watchers.start("the end of the session", in: situation) {
             try SessionEndWatch(session: session, journal: journal) {
                 for pid in daemon.applications.resting { daemon.need(pid, .sessionEnd, by: 0) }
             }
-        }
-    }
-
-    /// Serves the portal's backend, and follows what the user has allowed Flatpaks.
-    private func servePortal() {
-        let portal = BackgroundPortal(journal: journal, notifier: notifier) { [unowned self] in appStates }
-        let permissions = BackgroundPermissions(journal: journal) { [objections] in
-            objections.set(.background, $0)
-        }
-        (self.portal, self.permissions) = (portal, permissions)
-        do throws(BusFailure) {
-            try session.follow { [unowned self] bus in
-                guard let bus else {
-                    permissions.stop()
-                    return portal.stop()
-                }
-                do throws(BusFailure) {
-                    try permissions.start(on: bus)
-                    try portal.start(on: bus)
-                } catch {
-                    journal.log(.notice, "the background portal is not served: \(error)")
-                }
-            }
-        } catch {
-            journal.log(.notice, "the background portal is not served: \(error)")
         }
     }
 
@@ -411,7 +394,6 @@ extension Agent: DaemonConnectionDelegate {
         display.learn(names: applications.entries.mapValues(\.name))
         adoption.learn(applications.isKnown ? applications.entries : nil)
         noteUnwatched()
-        permissions?.learn(applications.entries.mapValues(\.name))
         objections.report()
         applyRules()
     }

@@ -28,7 +28,8 @@ final class Display {
     private var source: Source?
     /// The windows; nil: they are not known.
     private(set) var windows: [ReportedWindow]?
-    private var front = Front()
+    /// The processes in which the user may have acted a moment ago, each with the time until which that counts.
+    private var front: [Int32: UInt64] = [:]
     private var names: [Int32: String] = [:]
     private var interruption: Timer?
     private var interrupted: UInt64?
@@ -39,6 +40,8 @@ final class Display {
     private static let searchesApart: UInt64 = 10_000_000
     /// How long an observer may be blind, in microseconds, before its last windows are no longer valid.
     private static let longestInterruption: UInt64 = 1_000_000
+    /// The display server reports the focus on one connection and a copy on another, so either may come first; microseconds.
+    private static let overlap: UInt64 = 500_000
 
     /// - Parameter session: the session bus, on which the windows of some desktops are reported.
     init(
@@ -78,7 +81,7 @@ final class Display {
         Set(observed.filter { !$0.isShared }.compactMap(\.process))
     }
     /// The processes in which the user may have acted a moment ago.
-    var frontProcesses: Set<Int32> { front.processes(at: loop.now) }
+    var frontProcesses: Set<Int32> { Set(front.filter { loop.now < $0.value }.keys) }
 
     /// Sets the names under which all processes are registered.
     func learn(names: [Int32: String]) {
@@ -115,7 +118,8 @@ final class Display {
         }
         interrupted = nil
         for notice in observer.takeNotices() { journal.log(.notice, notice) }
-        front.note(Set(observer.windows.filter(\.focused).compactMap(\.process)), at: loop.now)
+        front = front.mapValues { min($0, loop.now + Self.overlap) }.filter { loop.now < $0.value }
+        for process in observer.windows.filter(\.focused).compactMap(\.process) { front[process] = .max }
         let present = observer.windows.compactMap { ReportedWindow($0, of: observer.system) }
         windows = observer.isBlind ? nil : ReportedWindow.withOneFocus(present)
         delegate?.windowsChanged()
@@ -185,29 +189,5 @@ final class Display {
             throw .unreachable("there is no display server")
         }
         try observer.activate([own], token: token)
-    }
-}
-
-/// Which processes the user may have acted in a moment ago.
-private struct Front {
-    private var present: Set<Int32> = []
-    /// When other processes lost the focus, as long as this counts.
-    private var losses: [Int32: UInt64] = [:]
-
-    /// The display server reports the focus on one connection and a copy on another, so either may come
-    /// first; microseconds.
-    private static let overlap: UInt64 = 500_000
-
-    /// Sets the processes that have the focus now, at most one for each window system.
-    mutating func note(_ processes: Set<Int32>, at now: UInt64) {
-        guard processes != present else { return }
-        losses = losses.filter { now < $1 + Self.overlap && !processes.contains($0) }
-        for process in present.subtracting(processes) { losses[process] = now }
-        present = processes
-    }
-
-    /// Those that have the focus, or lost it within the last half second.
-    func processes(at now: UInt64) -> Set<Int32> {
-        present.union(losses.filter { now < $1 + Self.overlap }.keys)
     }
 }
