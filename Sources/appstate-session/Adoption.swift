@@ -199,18 +199,13 @@ final class Adoption {
     }
 
     private func refused(_ candidate: Candidate, _ error: MethodError) {
-        switch ErrorName(rawValue: error.name) {
-        case .alreadyRegistered?, .noSuchProcess?:
-            // The process registered itself first, or it has ended.
-            journal.log(.debug, "\(candidate.id): \(error)")
-        case nil:
-            // There is no daemon. The next daemon first reports which applications are registered.
-            journal.log(.debug, "\(candidate.id): \(error)")
-        case _?:
-            journal.log(
-                .notice, "\(candidate.id), process \(candidate.process.pid), is not adopted: \(error)")
-            decline(candidate.process)
-        }
+        // The process registered itself first, or it has ended; or there is no daemon, and the next one first reports which
+        // applications are registered.
+        let isPassing = [.alreadyRegistered, .noSuchProcess, nil].contains(ErrorName(rawValue: error.name))
+        journal.log(
+            isPassing ? .debug : .notice,
+            "\(candidate.id), process \(candidate.process.pid), is not adopted: \(error)")
+        if !isPassing { decline(candidate.process) }
     }
 
     private func decline(_ process: ProcessIdentity) {

@@ -63,7 +63,7 @@ final class Agent {
             loop: loop, journal: journal, daemon: daemon, session: session,
             raise: { window, token throws(ObserverFailure) in try display.raise(window, token) },
             leave: leaving.leave)
-        notifier = Notifier(session: session, journal: journal)
+        notifier = try Notifier(session: session, journal: journal)
         notices = try EndNotices(
             loop: loop, journal: journal, notifier: notifier, entries: entries,
             session: options.session ?? Login.session(ofProcess: getpid())

@@ -113,10 +113,10 @@ final class BackgroundPortal {
         notifier.show(notification) { outcome in
             // Without an answer, nothing is ended and nothing is stored.
             let choice: Choice =
-                switch outcome {
-                case .chosen(key: "allow", _): .allow
-                case .chosen(key: "forbid", _): .forbid
-                case .chosen, .closed: .allowOnce
+                switch outcome?.key {
+                case "allow": .allow
+                case "forbid": .forbid
+                default: .allowOnce
                 }
             pending.reply { message in
                 try message.append(UInt32(0))

@@ -14,22 +14,17 @@ final class Notifier {
         var actions: [(key: String, label: String)] = []
     }
 
-    /// What a notification has come to.
-    enum Outcome {
-        /// The user has chosen an action. The token lets the desktop give a new window the focus.
-        case chosen(key: String, token: String?)
-        /// It was closed, or could not be shown.
-        case closed
-    }
+    /// What the user has chosen, with the token that lets the desktop give a new window the focus; nil: the notification
+    /// was closed, or could not be shown.
+    typealias Outcome = (key: String, token: String?)?
 
     private struct Shown {
         let finish: (Outcome) -> Void
         var token: String?
     }
 
-    private let session: SessionBus
     private let journal: Journal
-    private weak var bus: Bus?
+    private var bus: Bus?
     private var service: BusPeer?
     private var shown: [UInt32: Shown] = [:]
     private var calls: [UInt64: Slot] = [:]
@@ -38,19 +33,19 @@ final class Notifier {
     private static let name = "org.freedesktop.Notifications"
     private static let path = "/org/freedesktop/Notifications"
 
-    init(session: SessionBus, journal: Journal) {
-        self.session = session
+    init(session: SessionBus, journal: Journal) throws(BusFailure) {
         self.journal = journal
+        try session.follow { [weak self] in self?.use($0) }
     }
 
     /// Shows a notification. The service is started if the bus can do that.
     ///
     /// - Parameter finish: called once.
     func show(_ notification: Notification, finish: @escaping (Outcome) -> Void) {
+        guard let bus else { return finish(nil) }
         lastCall += 1
         let number = lastCall
         do throws(BusFailure) {
-            let bus = try listen()
             let call = try bus.newCall(
                 destination: Self.name, path: Self.path, interface: Self.name, member: "Notify")
             try call.append("appstated")
@@ -67,13 +62,13 @@ final class Notifier {
                 calls[number] = nil
                 guard !reply.isError, let id = try? reply.readUInt32() else {
                     journal.log(.info, "a notification cannot be shown: \(reply.error?.message ?? "no id")")
-                    return finish(.closed)
+                    return finish(nil)
                 }
                 shown[id] = Shown(finish: finish)
             }
         } catch {
             journal.log(.info, "a notification cannot be shown: \(error)")
-            finish(.closed)
+            finish(nil)
         }
     }
 
@@ -85,32 +80,33 @@ final class Notifier {
         try bus.send(call)
     }
 
-    /// The connection, on which we hear what becomes of notifications.
-    private func listen() throws(BusFailure) -> Bus {
-        let bus = try session.connection()
-        if bus === self.bus, service != nil { return bus }
+    private func use(_ bus: Bus?) {
         finishAll()
-        calls = [:]
+        (self.bus, service, calls) = (bus, nil, [:])
+        guard let bus else { return }
         let service = BusPeer(Self.name, bus: bus) { [journal] in
             journal.log(.notice, "the session bus does not report on \(Self.name): \($0)")
         }
+        self.service = service
         service.onOwnerChange { [unowned self] in finishAll() }
-        try onSignal("ActivationToken", of: service) { [unowned self] id, message in
-            shown[id]?.token = try message.readString()
+        do throws(BusFailure) {
+            try onSignal("ActivationToken", of: service) { [unowned self] id, message in
+                shown[id]?.token = try message.readString()
+            }
+            try onSignal("ActionInvoked", of: service) { [unowned self] id, message in
+                let key = try message.readString()
+                guard let chosen = shown.removeValue(forKey: id) else { return }
+                // Not every service does that.
+                try? close(id)
+                chosen.finish((key, chosen.token))
+            }
+            try onSignal("NotificationClosed", of: service) { [unowned self] id, _ in
+                shown.removeValue(forKey: id)?.finish(nil)
+            }
+            try service.start()
+        } catch {
+            journal.log(.debug, "\(error)")
         }
-        try onSignal("ActionInvoked", of: service) { [unowned self] id, message in
-            let key = try message.readString()
-            guard let chosen = shown.removeValue(forKey: id) else { return }
-            // Not every service does that.
-            try? close(id)
-            chosen.finish(.chosen(key: key, token: chosen.token))
-        }
-        try onSignal("NotificationClosed", of: service) { [unowned self] id, _ in
-            shown.removeValue(forKey: id)?.finish(.closed)
-        }
-        try service.start()
-        (self.bus, self.service) = (bus, service)
-        return bus
     }
 
     private func onSignal(
@@ -124,7 +120,7 @@ final class Notifier {
     private func finishAll() {
         let all = shown.values
         shown = [:]
-        for shown in all { shown.finish(.closed) }
+        for shown in all { shown.finish(nil) }
     }
 }
 
@@ -264,8 +260,7 @@ final class EndNotices {
             notification.actions.append((key, label))
         }
         notifier.show(notification) { [weak self] outcome in
-            guard case .chosen(let id, let token) = outcome else { return }
-            self?.open(id, token)
+            if let outcome { self?.open(outcome.key, outcome.token) }
         }
     }
 

@@ -46,7 +46,7 @@ struct NotificationTests {
             try client.attach(to: loop)
             let journal = Journal(identifier: "test")
             session = appstate_session.SessionBus(address: bus.address, loop: loop, journal: journal)
-            notifier = Notifier(session: session, journal: journal)
+            notifier = try Notifier(session: session, journal: journal)
             try serve(
                 "org.freedesktop.Notifications", "/org/freedesktop/Notifications",
                 [
