@@ -71,7 +71,7 @@ final class Agent {
         notices.configure(isWanted: configuration.notifies)
         (watchers, displayWatchers) = (Watchers(journal: journal), Watchers(journal: journal))
         (self.daemon, self.display, self.objections, self.entries) = (daemon, display, objections, entries)
-        (daemon.delegate, display.delegate) = (self, self)
+        (daemon.delegate, display.agent) = (self, self)
     }
 
     /// Finds the display server and the bus, and starts.
@@ -304,7 +304,8 @@ final class Agent {
 
 // MARK: The display server
 
-extension Agent: DisplayDelegate {
+extension Agent {
+    /// A display server is watched.
     func displayFound(_ system: WindowSystem) {
         let objections = objections
         displayWatchers.start("copied data", in: situation) {
@@ -324,6 +325,7 @@ extension Agent: DisplayDelegate {
         }
     }
 
+    /// It is not watched any more.
     func displayLost() {
         displayWatchers.stop()
         for reason in [ObjectionReason.clipboard, .selection] { objections.set(reason, []) }
@@ -340,7 +342,8 @@ extension Agent: DisplayDelegate {
         applyRules()
     }
 
-    /// One of the suspended applications may have grabbed the X server, most likely the last. They are
+    /// An X server has not answered for 100 ms, or for another 100 ms. One of the suspended applications may have grabbed
+    /// it, most likely the last. They are
     /// resumed one after the other until the server answers.
     func displayStalled(_ times: Int) {
         let suspended = daemon.applications.suspended

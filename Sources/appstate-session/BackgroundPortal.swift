@@ -14,13 +14,6 @@ final class BackgroundPortal {
         case active
     }
 
-    /// What `NotifyBackground` answers: the user's choice.
-    private enum Choice: UInt32 {
-        case forbid
-        case allow
-        case allowOnce
-    }
-
     private let journal: Journal
     private let notifier: Notifier
     private let states: () -> [String: AppState]?
@@ -111,16 +104,16 @@ final class BackgroundPortal {
             body: "It has no window.",
             actions: [("allow", "Allow"), ("forbid", "Do not allow")])
         notifier.show(notification) { outcome in
-            // Without an answer, nothing is ended and nothing is stored.
-            let choice: Choice =
+            // The user forbids it, allows it, or, without an answer, allows it this once.
+            let result: UInt32 =
                 switch outcome?.key {
-                case "allow": .allow
-                case "forbid": .forbid
-                default: .allowOnce
+                case "forbid": 0
+                case "allow": 1
+                default: 2
                 }
             pending.reply { message in
                 try message.append(UInt32(0))
-                try message.appendDictionary([("result", .uint32(choice.rawValue))])
+                try message.appendDictionary([("result", .uint32(result))])
             }
         }
     }

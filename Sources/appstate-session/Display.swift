@@ -5,21 +5,9 @@ import Linux
 import Systemd
 import Windows
 
-/// What the agent does when the display server brings news.
-protocol DisplayDelegate: AnyObject {
-    /// A display server is watched.
-    func displayFound(_ system: WindowSystem)
-    /// It is not watched any more.
-    func displayLost()
-    func windowsChanged()
-    /// An X server has not answered for 100 ms, or for another 100 ms.
-    func displayStalled(_ times: Int)
-    func end(_ why: String, code: Int32)
-}
-
 /// The windows of this session's display server. When that has ended, or has disconnected us, another one is looked for.
 final class Display {
-    weak var delegate: (any DisplayDelegate)?
+    weak var agent: Agent?
     private let loop: EventLoop
     private let journal: Journal
     private let session: SessionBus
@@ -59,9 +47,9 @@ final class Display {
         let found = try DisplayServer.observer(session: session, entries)
         observer = found
         found.learn(names: names)
-        found.onStall { [unowned self] in delegate?.displayStalled($0) }
+        found.onStall { [unowned self] in agent?.displayStalled($0) }
         source = try loop.watch(found.descriptor) { [unowned self] _ in dispatch() }
-        delegate?.displayFound(found.system)
+        agent?.displayFound(found.system)
         journal.log(.info, "watching \(subject)")
         update()
     }
@@ -122,17 +110,17 @@ final class Display {
         for process in observer.windows.filter(\.focused).compactMap(\.process) { front[process] = .max }
         let present = observer.windows.compactMap { ReportedWindow($0, of: observer.system) }
         windows = observer.isBlind ? nil : ReportedWindow.withOneFocus(present)
-        delegate?.windowsChanged()
+        agent?.windowsChanged()
     }
 
     /// The server may have disconnected us, or have been restarted.
     private func lose() {
         stop()
-        delegate?.displayLost()
+        agent?.displayLost()
         do {
             guard lastSearch.map({ loop.now - $0 > Self.searchesApart }) ?? true else {
                 // The server runs, and has disconnected us. Its windows still exist, and the next agent starts again.
-                delegate?.end("the display server has ended the connection twice", code: 1)
+                agent?.end("the display server has ended the connection twice", code: 1)
                 return
             }
             lastSearch = loop.now
@@ -140,13 +128,13 @@ final class Display {
         } catch ObserverFailure.unsupported(let why) {
             // A display server answers, so its windows still exist. It may have been restarted, and not be on the
             // session bus yet: the next agent tries again.
-            delegate?.end("the windows can no longer be watched: \(why)", code: 1)
+            agent?.end("the windows can no longer be watched: \(why)", code: 1)
         } catch  where DisplayServer.mayReturn {
-            delegate?.end("the windows can no longer be watched: \(error)", code: 1)
+            agent?.end("the windows can no longer be watched: \(error)", code: 1)
         } catch {
             windows = []
-            delegate?.windowsChanged()
-            delegate?.end("nothing left to watch: \(error)", code: 0)
+            agent?.windowsChanged()
+            agent?.end("nothing left to watch: \(error)", code: 0)
         }
     }
 
