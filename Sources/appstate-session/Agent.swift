@@ -71,7 +71,7 @@ final class Agent {
         notices.configure(isWanted: configuration.notifies)
         (watchers, displayWatchers) = (Watchers(journal: journal), Watchers(journal: journal))
         (self.daemon, self.display, self.objections, self.entries) = (daemon, display, objections, entries)
-        (daemon.delegate, display.agent) = (self, self)
+        (daemon.agent, display.agent) = (self, self)
     }
 
     /// Finds the display server and the bus, and starts.
@@ -364,7 +364,8 @@ extension Agent {
 
 // MARK: The daemon
 
-extension Agent: DaemonConnectionDelegate {
+extension Agent {
+    /// There is a connection to the system bus.
     func connected(over bus: Bus) throws(BusFailure) {
         try launches.start(on: bus)
         adoption.use(bus)
@@ -372,6 +373,7 @@ extension Agent: DaemonConnectionDelegate {
         watchPower()
     }
 
+    /// The connection to the system bus is gone, or another takes its place.
     func disconnected() {
         launches.stop()
         power = nil
@@ -379,6 +381,7 @@ extension Agent: DaemonConnectionDelegate {
         adoption.use(nil)
     }
 
+    /// Another daemon has taken the place of the one that we knew.
     func daemonChanged() { launches.cancelAll() }
 
     func applicationsChanged(from former: Applications) {
@@ -401,11 +404,13 @@ extension Agent: DaemonConnectionDelegate {
         applyRules()
     }
 
+    /// - Parameter bytes: what the end has freed, because memory was short; nil: the application did not respond.
     func ended(_ id: String, _ path: String, _ bytes: UInt64?, _ details: [(key: String, value: Variant)]) {
         if let bytes { usage?.note(reclaimed: bytes, of: path) }
         notices.note(id, bytes, details)
     }
 
+    /// An application is no longer registered, and its process may keep running.
     func unregistered(_ pid: Int32) {
         adoption.leave(pid)
         commands.release(pid)

@@ -18,8 +18,8 @@ extension DaemonConnection {
                 let id = try message.readString()
                 guard let pid = Int32(exactly: try message.readUInt32()) else { return }
                 switch ExitReason(rawValue: try message.readString()) {
-                case .unregistered?: delegate?.unregistered(pid)
-                case .unresponsive?: delegate?.ended(id, path, nil, try message.readDictionary())
+                case .unregistered?: agent?.unregistered(pid)
+                case .unresponsive?: agent?.ended(id, path, nil, try message.readDictionary())
                 default: break
                 }
                 applications.remove(pid)
@@ -36,7 +36,7 @@ extension DaemonConnection {
                 try message.skip("u")
                 let bytes = try message.readUInt64()
                 try message.skip("t")
-                delegate?.ended(id, path, bytes, try message.readDictionary())
+                agent?.ended(id, path, bytes, try message.readDictionary())
             },
             try match(.resync, on: bus) { [unowned self] _ in
                 journal.log(
@@ -63,7 +63,7 @@ extension DaemonConnection {
     func take(listIn message: borrowing Message) {
         guard let rows = try? Self.rows(of: message) else { return }
         let former = applications.isKnown ? applications.registered : []
-        for pid in former where rows[pid] == nil { delegate?.unregistered(pid) }
+        for pid in former where rows[pid] == nil { agent?.unregistered(pid) }
         applications.replace(rows)
     }
 

@@ -2,23 +2,6 @@ import AppStateBus
 import AppStateContract
 import Systemd
 
-/// What the agent does when the connection to the daemon brings news.
-protocol DaemonConnectionDelegate: AnyObject {
-    /// There is a connection to the system bus.
-    func connected(over bus: Bus) throws(BusFailure)
-    /// The connection to the system bus is gone, or another takes its place.
-    func disconnected()
-    /// What is known of the registered applications has changed.
-    func applicationsChanged(from former: Applications)
-    /// An application is no longer registered, and its process may keep running.
-    func unregistered(_ pid: Int32)
-    /// An application was ended: because memory was short, which has freed so many bytes, or, without a number, because it
-    /// did not respond.
-    func ended(_ id: String, _ path: String, _ bytes: UInt64?, _ details: [(key: String, value: Variant)])
-    /// Another daemon has taken the place of the one that we knew.
-    func daemonChanged()
-}
-
 /// The connection to the daemon, with what the daemon should know of this session.
 ///
 /// The agent sets the desired values. `reconcile()` compares them with what this daemon has accepted, and sends what
@@ -62,14 +45,14 @@ final class DaemonConnection {
     // MARK: What the daemon tells
 
     var applications = Applications() {
-        didSet { if applications != oldValue { delegate?.applicationsChanged(from: oldValue) } }
+        didSet { if applications != oldValue { agent?.applicationsChanged(from: oldValue) } }
     }
     /// The daemon's connection, once it is known.
     private(set) var daemon: String?
     private(set) var bus: Bus?
     var matches: [Slot] = []
 
-    weak var delegate: (any DaemonConnectionDelegate)?
+    weak var agent: Agent?
     private let loop: EventLoop
     let journal: Journal
     private let log: ((String) -> Void)?
@@ -139,7 +122,7 @@ final class DaemonConnection {
                 handler: { [unowned self] _, owner in daemonChanged(to: owner) })
         ]
         matches += try applicationMatches(on: bus)
-        try delegate?.connected(over: bus)
+        try agent?.connected(over: bus)
         reconcile()
     }
 
@@ -162,7 +145,7 @@ final class DaemonConnection {
         (calls, matches, refused, deferred) = ([:], [], [], [])
         (bus, daemon, isAbsent, accepted) = (nil, nil, false, Accepted())
         applications.isKnown = false
-        delegate?.disconnected()
+        agent?.disconnected()
         do throws(BusFailure) {
             reconnection?.hasSucceeded()
             isLost = false
@@ -182,7 +165,7 @@ final class DaemonConnection {
             journal.log(.info, "\(BusNames.service) has no owner: windows are reported when it has one")
         }
         applications.isKnown = false
-        delegate?.daemonChanged()
+        agent?.daemonChanged()
         reconcile()
     }
 

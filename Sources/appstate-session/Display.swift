@@ -125,11 +125,7 @@ final class Display {
             }
             lastSearch = loop.now
             try start()
-        } catch ObserverFailure.unsupported(let why) {
-            // A display server answers, so its windows still exist. It may have been restarted, and not be on the
-            // session bus yet: the next agent tries again.
-            agent?.end("the windows can no longer be watched: \(why)", code: 1)
-        } catch  where DisplayServer.mayReturn {
+        } catch  where DisplayServer.mayReturn(after: error) {
             agent?.end("the windows can no longer be watched: \(error)", code: 1)
         } catch {
             windows = []

@@ -36,9 +36,11 @@ enum DisplayServer {
         throw isUnsupported ? .unsupported(all) : .unreachable(all)
     }
 
-    /// Whether the Wayland compositor may be starting again: its socket is open, although it does not answer.
-    static var mayReturn: Bool {
-        KWinScriptObserver.isKDE
+    /// Whether there may still be windows, for the next agent: a display server answers, or its socket is open, because it is
+    /// starting again and is not on the session bus yet.
+    static func mayReturn(after error: any Error) -> Bool {
+        if case ObserverFailure.unsupported = error { return true }
+        return KWinScriptObserver.isKDE
             && Environment["WAYLAND_DISPLAY"].map(DisplaySocket.isListening(forDisplay:)) == true
     }
 

@@ -152,13 +152,12 @@ final class GnomeObserver: WindowObserver {
         }
     }
 
-    /// The windows in the message, at most `ObservedWindow.mostWindows`.
     private static func windows(in message: borrowing Message) throws(BusFailure) -> [ObservedWindow] {
         var windows: [ObservedWindow] = []
         guard try message.enter(.array, "(tussbbb)") else {
             throw BusFailure(operation: "read", subject: ShellMember.listWindows.rawValue, errno: ENODATA)
         }
-        while windows.count < ObservedWindow.mostWindows, try message.enter(.struct, "tussbbb") {
+        while try message.enter(.struct, "tussbbb") {
             let (number, pid) = (try message.readUInt64(), try message.readUInt32())
             let window = ObservedWindow(
                 number: number, process: Int32(exactly: pid).flatMap { $0 > 0 ? $0 : nil },
@@ -166,8 +165,7 @@ final class GnomeObserver: WindowObserver {
                 title: ObservedWindow.text(try message.readString().utf8), focused: try message.readBool(),
                 visible: try message.readBool(), minimized: try message.readBool())
             try message.exit()
-            // Numbers have 48 bits: `WindowSystem.number(of:)`.
-            if number >> 48 == 0 { windows.append(window) }
+            windows.append(window)
         }
         return windows
     }

@@ -72,14 +72,6 @@ final class Notifier {
         }
     }
 
-    private func close(_ id: UInt32) throws(BusFailure) {
-        guard let bus else { return }
-        let call = try bus.newCall(
-            destination: Self.name, path: Self.path, interface: Self.name, member: "CloseNotification")
-        try call.append(id)
-        try bus.send(call)
-    }
-
     private func use(_ bus: Bus?) {
         finishAll()
         (self.bus, service, calls) = (bus, nil, [:])
@@ -96,9 +88,13 @@ final class Notifier {
             try onSignal("ActionInvoked", of: service) { [unowned self] id, message in
                 let key = try message.readString()
                 guard let chosen = shown.removeValue(forKey: id) else { return }
-                // Not every service does that.
-                try? close(id)
                 chosen.finish((key, chosen.token))
+                // Not every service closes it.
+                let close = try bus.newCall(
+                    destination: Self.name, path: Self.path, interface: Self.name,
+                    member: "CloseNotification")
+                try close.append(id)
+                try bus.send(close)
             }
             try onSignal("NotificationClosed", of: service) { [unowned self] id, _ in
                 shown.removeValue(forKey: id)?.finish(nil)
