@@ -314,16 +314,8 @@ final class DaemonConnection {
 
     /// The same, for callers that cannot continue before it is reported: this does not wait for the answer.
     func urge(_ pid: Int32, _ reason: DemandReason) {
-        guard let bus else { return }
-        do {
-            let message = try bus.newCall(ReporterMethod.reportDemand)
-            try Demands.Demand(reason: reason, other: 0).write(to: message, about: pid)
-            try bus.send(message)
-            try bus.flush()
-        } catch {
-            // The connection is lost, which is handled elsewhere.
-            journal.log(.debug, "\(error)")
-        }
+        need(pid, reason, by: 0)
+        try? bus?.flush()
     }
 
     // MARK: Calls

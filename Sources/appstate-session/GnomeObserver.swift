@@ -67,14 +67,18 @@ final class GnomeObserver: WindowObserver {
 
     private func tell(_ member: ShellMember, _ windows: [UInt64]) throws(ObserverFailure) {
         do throws(BusFailure) {
-            let message = try bus.newCall(
-                destination: shell.connection, path: BusNames.shellPath, interface: BusNames.shell,
-                member: member.rawValue)
+            let message = try newCall(member)
             try message.append(windows)
             try bus.send(message)
         } catch {
             throw .unreachable("\(error)")
         }
+    }
+
+    private func newCall(_ member: ShellMember) throws(BusFailure) -> Message {
+        try bus.newCall(
+            destination: shell.connection, path: BusNames.shellPath, interface: BusNames.shell,
+            member: member.rawValue)
     }
 
     // MARK: The extension comes and goes
@@ -124,11 +128,8 @@ final class GnomeObserver: WindowObserver {
         }
         isStale = false
         do throws(BusFailure) {
-            let message = try bus.newCall(
-                destination: shell.connection, path: BusNames.shellPath, interface: BusNames.shell,
-                member: ShellMember.listWindows.rawValue
-            )
-            question = try bus.callAsync(message, timeout: Self.forEver) { [unowned self] reply in
+            question = try bus.callAsync(newCall(.listWindows), timeout: Self.forEver) {
+                [unowned self] reply in
                 question = nil
                 take(reply)
                 if isStale { ask() }
