@@ -246,15 +246,10 @@ final class Adoption {
 
     private func unregister(_ process: ProcessIdentity, _ application: Applications.Entry) {
         adopted[process] = nil
-        guard let bus else { return }
-        do {
-            let message = try bus.newCall(ApplicationMethod.unregister, at: application.path)
-            // If it has ended, or has registered itself in place of the adopted application, this changes nothing.
-            try bus.send(message)
-            log?("Unregister \(application.name) pid \(process.pid)")
-            journal.log(.info, "\(application.name), process \(process.pid), is no longer adopted")
-        } catch {
-            journal.log(.debug, "\(error)")
-        }
+        // If it has ended, or has registered itself in place of the adopted application, this changes nothing.
+        guard let bus, (try? bus.send(bus.newCall(ApplicationMethod.unregister, at: application.path))) != nil
+        else { return }
+        log?("Unregister \(application.name) pid \(process.pid)")
+        journal.log(.info, "\(application.name), process \(process.pid), is no longer adopted")
     }
 }

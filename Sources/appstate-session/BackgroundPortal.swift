@@ -68,12 +68,8 @@ final class BackgroundPortal {
     func update() {
         guard let bus, shown != nil, let present = present, present != shown else { return }
         shown = present
-        do throws(BusFailure) {
-            try bus.send(
-                try bus.newSignal(path: Self.path, interface: Self.interface, member: Self.signal))
-        } catch {
-            journal.log(.debug, "\(error)")
-        }
+        // If the connection is lost, the portal asks the next one.
+        try? bus.send(bus.newSignal(path: Self.path, interface: Self.interface, member: Self.signal))
     }
 
     private var present: Set<String>? {

@@ -106,7 +106,6 @@ final class SuspendCommands {
     /// Handles an application that is no longer registered and may keep running: its pending command runs
     /// now.
     func release(_ pid: Int32) {
-        guard progress[pid]?.owed != nil else { return }
         progress[pid]?.isDue = true
         proceed(pid)
     }
