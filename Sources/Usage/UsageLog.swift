@@ -158,7 +158,7 @@ public struct UsageLog: Equatable, Sendable {
         runs.append(next)
     }
 
-    private static func found(_ states: [Int: LifeCycleState], at time: Int64) -> [Event] {
+    fileprivate static func found(_ states: [Int: LifeCycleState], at time: Int64) -> [Event] {
         states.filter { $0.value != .notRunning }.sorted { $0.key < $1.key }
             .map { Event(time: time, application: $0.key, state: $0.value) }
     }
@@ -216,10 +216,7 @@ extension UsageLog.Run {
         (part.end, part.names) = (end, names)
         var states: [Int: LifeCycleState] = [:]
         for event in events.prefix(while: { $0.time < time }) { states[event.application] = event.state }
-        part.events =
-            states.filter { $0.value != .notRunning }.sorted { $0.key < $1.key }
-            .map { UsageLog.Event(time: time, application: $0.key, state: $0.value) }
-            + events.drop { $0.time < time }
+        part.events = UsageLog.found(states, at: time) + events.drop { $0.time < time }
         return part
     }
 

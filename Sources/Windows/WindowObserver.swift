@@ -55,8 +55,6 @@ public protocol WindowObserver: AnyObject {
     /// Nothing is known about the windows at present: `windows` keeps its last value, and must not be taken
     /// as a sign that a window is hidden.
     var isBlind: Bool { get }
-    /// It has become blind, but may recover in a moment.
-    var isInterrupted: Bool { get }
     /// Sets the names under which all processes are registered with the daemon, by pid; this may change
     /// `windows`.
     func learn(names: [Int32: String])
@@ -85,7 +83,6 @@ extension WindowObserver {
     }
 
     public var isBlind: Bool { false }
-    public var isInterrupted: Bool { false }
     public func onStall(_ handler: @escaping (_ times: Int) -> Void) {}
     public var desktopProcesses: Set<Int32> { [] }
     public func learn(names: [Int32: String]) {}

@@ -36,8 +36,8 @@ final class Adoption {
     private var seen: Set<SeenWindow> = []
     /// Candidates whose turn has not come yet, the oldest first: one may turn out to be part of another.
     private var queue: [Candidate] = []
-    private var calls: [ProcessIdentity: Slot] = [:]
-    private var farewells: [Slot] = []
+    /// The registration that the daemon has not answered yet. There is one at a time.
+    private var call: Slot?
 
     private struct Adopted {
         let entry: Applications.Entry
@@ -45,10 +45,6 @@ final class Adoption {
         let lineage: [Int32]
         let traits: Traits
     }
-
-    /// A connection to the bus may have 128 replies pending: dbus-daemon(1), "max_replies_per_connection".
-    /// Our other calls need some of these, too.
-    private static let mostCalls = 16
 
     /// - Parameter log: gets a line for each application that is adopted or released.
     init(
@@ -63,15 +59,10 @@ final class Adoption {
     /// Switches to another connection; nil: there is none. On a new connection the registered applications
     /// are not known yet.
     func use(_ bus: Bus?) {
-        (calls, farewells) = ([:], [])
+        call = nil
         learn(nil)
         self.bus = bus
     }
-
-    /// Whether the registered applications must be known.
-    var isWanted: Bool { isAsked || !adopted.isEmpty || !calls.isEmpty }
-
-    private var isAsked: Bool { !configuration.adopt.isEmpty || !configuration.rules.isEmpty }
 
     /// Whether the configuration wants the application to be adopted. A rule does so for all applications that it
     /// matches.
@@ -82,10 +73,8 @@ final class Adoption {
     /// Processes the current windows. No application is registered for a window that may belong to another
     /// process.
     ///
-    /// - Parameter desktop: the desktop's own processes; evaluated only if an application may be adopted.
-    func look(at windows: [ReportedWindow], on desktop: @autoclosure () -> Set<Int32>) {
-        guard isWanted else { return }
-        let desktop = desktop()
+    /// - Parameter desktop: the desktop's own processes.
+    func look(at windows: [ReportedWindow], on desktop: Set<Int32>) {
         let seenWindows = SeenWindow.all(of: windows)
         guard seenWindows != self.windows || desktop != self.desktop else { return }
         if desktop != self.desktop { seen = [] }
@@ -107,7 +96,7 @@ final class Adoption {
         // replaced ours, and may end in turn.
         declined = declined.filter { entries[$0.pid] == nil }
         if before == nil { letGo() }
-        for pid in entries.keys where before?[pid] == nil { giveWay(to: pid) }
+        giveWay()
         // A process that belonged to an application that is gone may be an application of its own now.
         if before?.keys.contains(where: { entries[$0] == nil }) ?? true { seen = [] }
         adopt()
@@ -130,7 +119,7 @@ final class Adoption {
     // MARK: Adopting
 
     private func adopt() {
-        guard let bus, let registered, isAsked else { return }
+        guard let bus, let registered, call == nil else { return }
         let unseen = windows.subtracting(seen)
         if !unseen.isEmpty {
             seen = windows
@@ -142,7 +131,12 @@ final class Adoption {
             }.filter { wants($0.traits) }
             queue.sort { ($0.process.startTime, $0.process.pid) < ($1.process.startTime, $1.process.pid) }
         }
-        for candidate in queue { attend(to: candidate, registered, over: bus) }
+        while call == nil, !queue.isEmpty {
+            let candidate = queue.removeFirst()
+            if declined.contains(candidate.process) { continue }
+            if candidate.lineage.contains(where: { registered[$0.pid] != nil }) { continue }
+            register(candidate, over: bus)
+        }
     }
 
     /// Whether the configuration names an application by traits that an ancestor of its process does not have: a game
@@ -159,21 +153,6 @@ final class Adoption {
 
     private func adopts(_ traits: Traits) -> Bool {
         configuration.adopt.matches(anyOf: traits[.windowClass].union(traits[.id]))
-    }
-
-    private func attend(
-        to candidate: Candidate, _ registered: [Int32: Applications.Entry], over bus: Bus
-    ) {
-        let isAsked = calls[candidate.process] != nil
-        let isSettled =
-            isAsked || declined.contains(candidate.process)
-            || candidate.lineage.contains { registered[$0.pid] != nil }
-        guard
-            isSettled
-                || calls.count < Self.mostCalls && !candidate.lineage.contains(where: { calls[$0] != nil })
-        else { return }
-        queue.removeAll { $0 == candidate }
-        if !isSettled { register(candidate, over: bus) }
     }
 
     private func register(_ candidate: Candidate, over bus: Bus) {
@@ -193,8 +172,8 @@ final class Adoption {
                 (RegisterOption.reclaimable.rawValue, .bool(false)),
                 (RegisterOption.adopted.rawValue, .bool(true)),
             ])
-            calls[process] = try bus.callAsync(message) { [unowned self] reply in
-                calls[process] = nil
+            call = try bus.callAsync(message) { [unowned self] reply in
+                call = nil
                 if let error = reply.error { refused(candidate, error) } else { taken(candidate, reply) }
                 adopt()
             }
@@ -216,22 +195,17 @@ final class Adoption {
         registered?[candidate.process.pid] = entry
         // The configuration may have changed since the request.
         letGo()
-        if let registered { for pid in registered.keys { giveWay(to: pid) } }
+        giveWay()
     }
 
     private func refused(_ candidate: Candidate, _ error: MethodError) {
-        switch ErrorName(rawValue: error.name) {
-        case .alreadyRegistered?, .noSuchProcess?:
-            // The process registered itself first, or it has ended.
-            journal.log(.debug, "\(candidate.id): \(error)")
-        case nil:
-            // There is no daemon. The next daemon first reports which applications are registered.
-            journal.log(.debug, "\(candidate.id): \(error)")
-        case _?:
-            journal.log(
-                .notice, "\(candidate.id), process \(candidate.process.pid), is not adopted: \(error)")
-            decline(candidate.process)
-        }
+        // The process registered itself first, or it has ended; or there is no daemon, and the next one first reports which
+        // applications are registered.
+        let isPassing = [.alreadyRegistered, .noSuchProcess, nil].contains(ErrorName(rawValue: error.name))
+        journal.log(
+            isPassing ? .debug : .notice,
+            "\(candidate.id), process \(candidate.process.pid), is not adopted: \(error)")
+        if !isPassing { decline(candidate.process) }
     }
 
     private func decline(_ process: ProcessIdentity) {
@@ -251,12 +225,14 @@ final class Adoption {
         }
     }
 
-    /// Unregisters applications that were adopted only for windows of a process that has been registered now. The
-    /// adopted process is an ancestor of that process, for example the program that starts it in a sandbox. The windows
-    /// then belong to an application without an adoption.
-    private func giveWay(to pid: Int32) {
+    /// Unregisters applications that were adopted only for windows of a process that is registered now. The adopted
+    /// process is an ancestor of that process, for example the program that starts it in a sandbox. The windows then
+    /// belong to an application without an adoption.
+    private func giveWay() {
         for (process, application) in adopted
-        where process.pid != pid && application.lineage.contains(pid) && !hasWindow(process) {
+        where application.lineage.contains(where: { $0 != process.pid && registered?[$0] != nil })
+            && !hasWindow(process)
+        {
             unregister(process, application.entry)
         }
     }
@@ -270,21 +246,10 @@ final class Adoption {
 
     private func unregister(_ process: ProcessIdentity, _ application: Applications.Entry) {
         adopted[process] = nil
-        guard let bus else { return }
-        do {
-            let message = try bus.newCall(ApplicationMethod.unregister, at: application.path)
-            let slot = try bus.callAsync(message) { [unowned self] reply in
-                guard let error = reply.error else { return }
-                // The removal is not announced: the process has ended, or had registered itself in place of the adopted
-                // application.
-                released.remove(process.pid)
-                journal.log(.debug, "Unregister \(application.name): \(error)")
-            }
-            farewells = farewells.suffix(Self.mostCalls) + [slot]
-            log?("Unregister \(application.name) pid \(process.pid)")
-            journal.log(.info, "\(application.name), process \(process.pid), is no longer adopted")
-        } catch {
-            journal.log(.debug, "\(error)")
-        }
+        // If it has ended, or has registered itself in place of the adopted application, this changes nothing.
+        guard let bus, (try? bus.send(bus.newCall(ApplicationMethod.unregister, at: application.path))) != nil
+        else { return }
+        log?("Unregister \(application.name) pid \(process.pid)")
+        journal.log(.info, "\(application.name), process \(process.pid), is no longer adopted")
     }
 }

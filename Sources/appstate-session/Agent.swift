@@ -26,7 +26,6 @@ final class Agent {
     private let notifier: Notifier
     private let notices: EndNotices
     private var portal: BackgroundPortal?
-    private var permissions: BackgroundPermissions?
     private let proc = Proc()
     private var configuration: Configuration
     private var rules = Rules()
@@ -35,7 +34,7 @@ final class Agent {
     private let watchers: Watchers
     private let displayWatchers: Watchers
     /// nil: no rule asks for it, or there is no connection to the system bus.
-    private var power: PowerSource?
+    private var power: PropertyWatch?
     /// nil: the configuration does not ask for it.
     private var usage: UsageRecorder?
     private var sources: [Any] = []
@@ -64,7 +63,7 @@ final class Agent {
             loop: loop, journal: journal, daemon: daemon, session: session,
             raise: { window, token throws(ObserverFailure) in try display.raise(window, token) },
             leave: leaving.leave)
-        notifier = Notifier(session: session, journal: journal)
+        notifier = try Notifier(session: session, journal: journal)
         notices = try EndNotices(
             loop: loop, journal: journal, notifier: notifier, entries: entries,
             session: options.session ?? Login.session(ofProcess: getpid())
@@ -72,7 +71,7 @@ final class Agent {
         notices.configure(isWanted: configuration.notifies)
         (watchers, displayWatchers) = (Watchers(journal: journal), Watchers(journal: journal))
         (self.daemon, self.display, self.objections, self.entries) = (daemon, display, objections, entries)
-        (daemon.delegate, display.delegate) = (self, self)
+        (daemon.agent, display.agent) = (self, self)
     }
 
     /// Finds the display server and the bus, and starts.
@@ -132,10 +131,7 @@ final class Agent {
                     because: "it is suspended and reads nothing, and the compositor would end its connection")
             }
         }
-        if bus != nil {
-            startBusWatchers()
-            servePortal()
-        }
+        if bus != nil { startBusWatchers() }
     }
 
     /// These share the connection to the session bus, and one monitor of it.
@@ -160,27 +156,14 @@ final class Agent {
                 objections.set(.inhibitor, $0)
             }
         }
-    }
-
-    /// Serves the portal's backend, and follows what the user has allowed Flatpaks.
-    private func servePortal() {
-        let portal = BackgroundPortal(journal: journal, notifier: notifier) { [unowned self] in appStates }
-        let permissions = BackgroundPermissions(journal: journal) { [objections] in
-            objections.set(.background, $0)
+        watchers.start("permissions of Flatpaks", in: situation) {
+            try BackgroundPermissions(session: session, journal: journal) {
+                objections.set(.background, $0)
+            }
         }
-        (self.portal, self.permissions) = (portal, permissions)
         do throws(BusFailure) {
-            try session.follow { [unowned self] bus in
-                guard let bus else {
-                    permissions.stop()
-                    return portal.stop()
-                }
-                do throws(BusFailure) {
-                    try permissions.start(on: bus)
-                    try portal.start(on: bus)
-                } catch {
-                    journal.log(.notice, "the background portal is not served: \(error)")
-                }
+            portal = try BackgroundPortal(session: session, journal: journal, notifier: notifier) {
+                [unowned self] in appStates
             }
         } catch {
             journal.log(.notice, "the background portal is not served: \(error)")
@@ -273,23 +256,35 @@ final class Agent {
             return
         }
         if power != nil { return }
+        let name = "org.freedesktop.UPower"
         do throws(BusFailure) {
-            power = try PowerSource(bus: bus, journal: journal) { [unowned self] in applyRules() }
+            power = try PropertyWatch(
+                "OnBattery", of: name, at: "/org/freedesktop/UPower", service: name, bus: bus,
+                failed: { [journal] in journal.log(.notice, "the bus does not report on \(name): \($0)") },
+                changed: { [unowned self] in
+                    journal.log(.info, "the machine runs on \(isOnBattery ? "battery" : "mains")")
+                    applyRules()
+                })
         } catch {
             // The connection is lost, which is handled elsewhere.
             journal.log(.debug, "\(error)")
         }
     }
 
+    /// Without UPower it does not.
+    private var isOnBattery: Bool { power?.value == .bool(true) }
+
     private func applyRules() {
         // Rules that apply only on battery power are not lifted before it is known whether the machine runs on battery.
         guard let windows = display.windows, daemon.applications.isKnown,
-            power == nil || power?.isBattery != nil
+            power?.isKnown != false
         else { return }
         rules.apply(
             configuration, to: daemon.applications.entries, with: windows,
-            onBattery: power?.isBattery ?? false)
+            onBattery: isOnBattery)
         daemon.rules = rules.wanted
+        daemon.applications.restingVisible = Set(
+            rules.wanted.filter { $0.value?.rule.suspendWhen == .inactive }.keys)
         commands.apply(rules.commands)
         daemon.reconcile()
     }
@@ -297,7 +292,8 @@ final class Agent {
 
 // MARK: The display server
 
-extension Agent: DisplayDelegate {
+extension Agent {
+    /// A display server is watched.
     func displayFound(_ system: WindowSystem) {
         let objections = objections
         displayWatchers.start("copied data", in: situation) {
@@ -317,6 +313,7 @@ extension Agent: DisplayDelegate {
         }
     }
 
+    /// It is not watched any more.
     func displayLost() {
         displayWatchers.stop()
         for reason in [ObjectionReason.clipboard, .selection] { objections.set(reason, []) }
@@ -333,7 +330,8 @@ extension Agent: DisplayDelegate {
         applyRules()
     }
 
-    /// One of the suspended applications may have grabbed the X server, most likely the last. They are
+    /// An X server has not answered for 100 ms, or for another 100 ms. One of the suspended applications may have grabbed
+    /// it, most likely the last. They are
     /// resumed one after the other until the server answers.
     func displayStalled(_ times: Int) {
         let suspended = daemon.applications.suspended
@@ -354,7 +352,8 @@ extension Agent: DisplayDelegate {
 
 // MARK: The daemon
 
-extension Agent: DaemonConnectionDelegate {
+extension Agent {
+    /// There is a connection to the system bus.
     func connected(over bus: Bus) throws(BusFailure) {
         try launches.start(on: bus)
         adoption.use(bus)
@@ -362,6 +361,7 @@ extension Agent: DaemonConnectionDelegate {
         watchPower()
     }
 
+    /// The connection to the system bus is gone, or another takes its place.
     func disconnected() {
         launches.stop()
         power = nil
@@ -369,10 +369,8 @@ extension Agent: DaemonConnectionDelegate {
         adoption.use(nil)
     }
 
-    func daemonChanged() {
-        launches.cancelAll()
-        notices.proceed()
-    }
+    /// Another daemon has taken the place of the one that we knew.
+    func daemonChanged() { launches.cancelAll() }
 
     func applicationsChanged(from former: Applications) {
         let applications = daemon.applications
@@ -384,22 +382,23 @@ extension Agent: DaemonConnectionDelegate {
             hide(pid, because: "it is suspended and has grabbed the pointer or the keyboard")
         }
         watchers.follow(situation)
-        commands.learn(applications.states)
+        commands.learn(applications)
         usage?.follow(applications)
         guard applications.entries != former.entries || applications.isKnown != former.isKnown else { return }
         display.learn(names: applications.entries.mapValues(\.name))
         adoption.learn(applications.isKnown ? applications.entries : nil)
         noteUnwatched()
-        permissions?.learn(applications.entries.mapValues(\.name))
         objections.report()
         applyRules()
     }
 
+    /// - Parameter bytes: what the end has freed, because memory was short; nil: the application did not respond.
     func ended(_ id: String, _ path: String, _ bytes: UInt64?, _ details: [(key: String, value: Variant)]) {
         if let bytes { usage?.note(reclaimed: bytes, of: path) }
         notices.note(id, bytes, details)
     }
 
+    /// An application is no longer registered, and its process may keep running.
     func unregistered(_ pid: Int32) {
         adoption.leave(pid)
         commands.release(pid)

@@ -40,42 +40,29 @@ enum Arguments: Equatable {
         system bus; 2 wrong usage; 3 this kind of desktop cannot be watched.
         """
 
-    init(_ words: some Sequence<String>) {
+    static func reading(_ words: some Sequence<String>) -> Arguments {
         var options = Options()
-        var rest = Array(words)[...]
+        // `--option=value` is `--option value`.
+        var rest = words.flatMap { word in
+            word.hasPrefix("--")
+                ? word.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map(String.init)
+                : [word]
+        }[...]
         while let word = rest.popFirst() {
             switch word {
-            case "--help", "-h":
-                self = .help
-                return
-            case "--version":
-                self = .version
-                return
-            case "--verbose", "-v":
-                options.isVerbose = true
-            case "--launch-only":
-                options.launchesOnly = true
+            case "--help", "-h": return .help
+            case "--version": return .version
+            case "--verbose", "-v": options.isVerbose = true
+            case "--launch-only": options.launchesOnly = true
             case "--session":
-                guard let session = rest.popFirst() else {
-                    self = .wrong("--session needs an id")
-                    return
-                }
+                guard let session = rest.popFirst() else { return .wrong("--session needs an id") }
                 options.session = session
-            case let word where word.hasPrefix("--session="):
-                options.session = String(word.dropFirst("--session=".count))
             case "--config":
-                guard let file = rest.popFirst() else {
-                    self = .wrong("--config needs a file")
-                    return
-                }
+                guard let file = rest.popFirst() else { return .wrong("--config needs a file") }
                 options.configuration = .file(file)
-            case let word where word.hasPrefix("--config="):
-                options.configuration = .file(String(word.dropFirst("--config=".count)))
-            default:
-                self = .wrong("there is no argument \"\(word)\"")
-                return
+            default: return .wrong("there is no argument \"\(word)\"")
             }
         }
-        self = .run(options)
+        return .run(options)
     }
 }

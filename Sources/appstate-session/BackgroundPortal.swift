@@ -14,13 +14,6 @@ final class BackgroundPortal {
         case active
     }
 
-    /// What `NotifyBackground` answers: the user's choice.
-    private enum Choice: UInt32 {
-        case forbid
-        case allow
-        case allowOnce
-    }
-
     private let journal: Journal
     private let notifier: Notifier
     private let states: () -> [String: AppState]?
@@ -36,15 +29,19 @@ final class BackgroundPortal {
     private static let signal = "RunningApplicationsChanged"
 
     /// - Parameter states: the state of each application, by its id; nil: windows are not seen.
-    init(journal: Journal, notifier: Notifier, states: @escaping () -> [String: AppState]?) {
+    init(
+        session: SessionBus, journal: Journal, notifier: Notifier,
+        states: @escaping () -> [String: AppState]?
+    ) throws(BusFailure) {
         self.journal = journal
         self.notifier = notifier
         self.states = states
+        try session.follow { [weak self] in self?.use($0) }
     }
 
-    /// - Parameter bus: the session bus.
-    func start(on bus: Bus) throws(BusFailure) {
-        stop()
+    private func use(_ bus: Bus?) {
+        (slots, self.bus) = ([], bus)
+        guard let bus else { return }
         let interface = Interface(
             Self.interface,
             methods: [
@@ -53,35 +50,26 @@ final class BackgroundPortal {
                     "NotifyBackground", in: [("handle", "o"), ("app_id", "s"), ("name", "s")],
                     out: [("response", "u"), ("results", "a{sv}")]
                 ) { [unowned self] in try notifyBackground($0) },
-                Method(
-                    "EnableAutostart",
-                    in: [("app_id", "s"), ("enable", "b"), ("commandline", "as"), ("flags", "u")],
-                    out: [("result", "b")]
-                ) { _ in throw MethodError.failed("nothing is started with the session") },
             ], signals: [Signal(Self.signal)])
-        slots = [
-            try bus.add(interface, at: Self.path),
-            try bus.askName(Self.name) { [journal] failure in
-                if let failure { journal.log(.info, "the background portal is not served: \(failure)") }
-            },
-        ]
-        self.bus = bus
-    }
-
-    func stop() {
-        (slots, bus) = ([], nil)
+        func failed(_ failure: BusFailure) {
+            journal.log(.info, "the background portal is not served: \(failure)")
+        }
+        do throws(BusFailure) {
+            slots = [
+                try bus.add(interface, at: Self.path),
+                try bus.askName(Self.name) { if let failure = $0 { failed(failure) } },
+            ]
+        } catch {
+            failed(error)
+        }
     }
 
     /// Windows have changed. The portal asks again if an application has got its first window or lost its last one.
     func update() {
         guard let bus, shown != nil, let present = present, present != shown else { return }
         shown = present
-        do throws(BusFailure) {
-            try bus.send(
-                try bus.newSignal(path: Self.path, interface: Self.interface, member: Self.signal))
-        } catch {
-            journal.log(.debug, "\(error)")
-        }
+        // If the connection is lost, the portal asks the next one.
+        try? bus.send(bus.newSignal(path: Self.path, interface: Self.interface, member: Self.signal))
     }
 
     private var present: Set<String>? {
@@ -112,16 +100,16 @@ final class BackgroundPortal {
             body: "It has no window.",
             actions: [("allow", "Allow"), ("forbid", "Do not allow")])
         notifier.show(notification) { outcome in
-            // Without an answer, nothing is ended and nothing is stored.
-            let choice: Choice =
-                switch outcome {
-                case .chosen(key: "allow", _): .allow
-                case .chosen(key: "forbid", _): .forbid
-                case .chosen, .closed: .allowOnce
+            // The user forbids it, allows it, or, without an answer, allows it this once.
+            let result: UInt32 =
+                switch outcome?.key {
+                case "forbid": 0
+                case "allow": 1
+                default: 2
                 }
             pending.reply { message in
                 try message.append(UInt32(0))
-                try message.appendDictionary([("result", .uint32(choice.rawValue))])
+                try message.appendDictionary([("result", .uint32(result))])
             }
         }
     }
@@ -129,13 +117,12 @@ final class BackgroundPortal {
 
 /// Finds the Flatpaks that the user allows to run in the background: the permission store of XDG Desktop Portal, which
 /// the settings of desktops change.
-final class BackgroundPermissions {
+final class BackgroundPermissions: Watcher {
     private let journal: Journal
     private let tell: (Set<Int32>) -> Void
-    private var bus: Bus?
     private var store: BusPeer?
     private var question: Slot?
-    private var names: [Int32: String] = [:]
+    private var applications = Applications()
     private var allowed: Set<String> = []
 
     private static let name = "org.freedesktop.impl.portal.PermissionStore"
@@ -144,41 +131,41 @@ final class BackgroundPermissions {
     private static let table = "background"
 
     /// - Parameter tell: gets the processes of such Flatpaks.
-    init(journal: Journal, tell: @escaping (Set<Int32>) -> Void) {
+    init(session: SessionBus, journal: Journal, tell: @escaping (Set<Int32>) -> Void) throws(BusFailure) {
         self.journal = journal
         self.tell = tell
+        try session.follow { [weak self] in self?.use($0) }
     }
 
-    /// - Parameter bus: the session bus.
-    func start(on bus: Bus) throws(BusFailure) {
-        stop()
-        let store = BusPeer(Self.name, bus: bus) { [journal] in
-            journal.log(.notice, "the session bus does not report on \(Self.name): \($0)")
-        }
-        store.onOwnerChange { [unowned self] in if store.owner != nil { ask() } }
-        try store.onSignal(
-            "path='\(Self.path)',interface='\(Self.name)',member='Changed',arg0='\(Self.table)'"
-        ) {
-            [unowned self] _ in ask()
-        }
-        try store.start()
-        (self.bus, self.store) = (bus, store)
-    }
-
-    func stop() { (bus, store, question) = (nil, nil, nil) }
-
-    /// Takes the ids of the registered applications, by their main processes. A Flatpak is registered under its own.
-    func learn(_ names: [Int32: String]) {
-        self.names = names
+    /// A Flatpak is registered under its own id.
+    func follow(_ situation: Situation) {
+        applications = situation.applications
         publish()
     }
 
-    private func publish() {
-        tell(Set(names.filter { allowed.contains($0.value) }.keys))
+    private func use(_ bus: Bus?) {
+        (store, question) = (nil, nil)
+        guard let bus else { return }
+        let store = BusPeer(Self.name, bus: bus) { [journal] in
+            journal.log(.notice, "the session bus does not report on \(Self.name): \($0)")
+        }
+        self.store = store
+        store.onOwnerChange { [unowned self] in if self.store?.owner != nil { ask(bus) } }
+        do throws(BusFailure) {
+            try store.onSignal(
+                "path='\(Self.path)',interface='\(Self.name)',member='Changed',arg0='\(Self.table)'"
+            ) { [unowned self] _ in ask(bus) }
+            try store.start()
+        } catch {
+            journal.log(.debug, "\(error)")
+        }
     }
 
-    private func ask() {
-        guard let bus else { return }
+    private func publish() {
+        tell(Set(applications.entries.filter { allowed.contains($0.value.name) }.keys))
+    }
+
+    private func ask(_ bus: Bus) {
         do throws(BusFailure) {
             // A Flatpak that runs has started the store.
             let call = try bus.newCall(

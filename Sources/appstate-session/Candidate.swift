@@ -52,10 +52,17 @@ struct Candidate: Equatable {
         }
         let own = id(nil, process).map { traits(process, $0) }
         let family = unit == nil ? line : Array(members)
-        let same = Self.same(family, proc) { ancestor in
-            guard let own, ancestor != process else { return true }
-            return !isApart(own, ancestor)
-        }
+        var below: Proc.Stat?
+        let same = Array(
+            family.prefix { member in
+                if let own, member.pid != process, isApart(own, member.pid) { return false }
+                guard let stat = try? proc.stat(member.pid) else { return false }
+                defer { below = stat }
+                // A terminal emulator has another terminal than what runs in it, or none. A shell makes a process group
+                // of each job.
+                guard let below, below.hasPseudoterminal else { return true }
+                return stat.terminal == below.terminal && stat.group == below.group
+            })
         guard let main = unit == nil ? line.first : same.last, !desktop.lineage.contains(main.pid),
             unit != nil || !desktop.isDialog(line, proc)
         else { return nil }
@@ -69,22 +76,6 @@ struct Candidate: Equatable {
         self.id = id
         lineage = same
         self.traits = traits(main.pid, id)
-    }
-
-    /// The first processes of a line, up to one that is another application.
-    private static func same(
-        _ line: [ProcessIdentity], _ proc: Proc, _ isSame: (Int32) -> Bool
-    ) -> [ProcessIdentity] {
-        var below: Proc.Stat?
-        return Array(
-            line.prefix { process in
-                guard isSame(process.pid), let stat = try? proc.stat(process.pid) else { return false }
-                defer { below = stat }
-                // A terminal emulator has another terminal than what runs in it, or none. A shell makes a process group
-                // of each job.
-                guard let below, below.hasPseudoterminal else { return true }
-                return stat.terminal == below.terminal && stat.group == below.group
-            })
     }
 
     /// The slice in which session managers put the parts of the desktop (systemd.special(7)).

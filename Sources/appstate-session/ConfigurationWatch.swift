@@ -6,29 +6,12 @@ import SessionRules
 /// Reports changes to the files of the configuration.
 final class ConfigurationWatch {
     private let paths: [String]
-    private let mayBeMissing: Bool
     private let changed: () -> Void
-    private var stamps: [Stamp?]
-    /// Runs while a file that existed is missing or empty.
-    private var timer: Timer?
-    private let loop: EventLoop
-    private var watches: [(watch: PathWatch, source: Source)] = []
-
     /// The properties by which a rewritten file is recognized.
-    private struct Stamp: Equatable {
-        let inode: UInt
-        let size: Int
-        let seconds: Int
-        let nanoseconds: Int
-
-        init?(_ path: String) {
-            var status = stat()
-            guard stat(path, &status) == 0 else { return nil }
-            inode = UInt(status.st_ino)
-            size = Int(status.st_size)
-            (seconds, nanoseconds) = (status.st_mtim.tv_sec, status.st_mtim.tv_nsec)
-        }
-    }
+    private var stamps: [[Int]]
+    private let loop: EventLoop
+    private var timer: Timer?
+    private var watches: [(watch: PathWatch, source: Source)] = []
 
     /// An editor needs less time to replace a file; microseconds.
     private static let replacement: UInt64 = 500_000
@@ -38,34 +21,27 @@ final class ConfigurationWatch {
         _ configuration: Configuration.Source, loop: EventLoop, changed: @escaping () -> Void
     ) throws {
         switch configuration {
-        case .layers(let paths): (self.paths, mayBeMissing) = (paths, true)
-        case .file(let path): (paths, mayBeMissing) = ([path], false)
+        case .layers(let paths): self.paths = paths
+        case .file(let path): paths = [path]
         }
         self.changed = changed
         self.loop = loop
-        stamps = paths.map(Stamp.init)
-        timer = try loop.timer { [unowned self] in look(isLate: true) }
+        stamps = paths.map(Self.stamp)
+        timer = try loop.timer { [unowned self] in examine(isLate: true) }
         for path in paths {
             let watch = try PathWatch(path: path, isFile: true)
-            let source = try loop.watch(watch.descriptor) { [unowned self] _ in dispatch(watch) }
+            let source = try loop.watch(watch.descriptor) { [unowned self] _ in
+                if watch.dispatch() { examine(isLate: false) }
+            }
             watches.append((watch, source))
         }
     }
 
-    private func dispatch(_ watch: PathWatch) {
-        if watch.dispatch() { look(isLate: false) }
-    }
-
-    private func look(isLate: Bool) {
-        let stamps = paths.map(Stamp.init)
-        // A file that must exist is being replaced.
-        guard stamps != self.stamps, mayBeMissing || !stamps.contains(nil) else { return }
-        // A file that may be absent can be in the middle of a replacement, too. Without the delay, all its
-        // settings would be undone.
-        let isBeingReplaced = zip(self.stamps, stamps).contains { before, now in
-            !Self.isEmpty(before) && Self.isEmpty(now)
-        }
-        if isBeingReplaced && !isLate {
+    private func examine(isLate: Bool) {
+        let stamps = paths.map(Self.stamp)
+        guard stamps != self.stamps else { return }
+        // Without the delay, all settings of a file that is being replaced would be undone.
+        if !isLate, zip(self.stamps, stamps).contains(where: { !$0.isEmpty && $1.isEmpty }) {
             timer?.arm(at: loop.now + Self.replacement)
             return
         }
@@ -73,5 +49,10 @@ final class ConfigurationWatch {
         changed()
     }
 
-    private static func isEmpty(_ stamp: Stamp?) -> Bool { stamp.map { $0.size == 0 } ?? true }
+    /// Empty: the file is missing, or has no content.
+    private static func stamp(_ path: String) -> [Int] {
+        var status = stat()
+        guard stat(path, &status) == 0, status.st_size > 0 else { return [] }
+        return [Int(status.st_ino), Int(status.st_size), status.st_mtim.tv_sec, status.st_mtim.tv_nsec]
+    }
 }

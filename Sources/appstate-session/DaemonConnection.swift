@@ -2,23 +2,6 @@ import AppStateBus
 import AppStateContract
 import Systemd
 
-/// What the agent does when the connection to the daemon brings news.
-protocol DaemonConnectionDelegate: AnyObject {
-    /// There is a connection to the system bus.
-    func connected(over bus: Bus) throws(BusFailure)
-    /// The connection to the system bus is gone, or another takes its place.
-    func disconnected()
-    /// What is known of the registered applications has changed.
-    func applicationsChanged(from former: Applications)
-    /// An application is no longer registered, and its process may keep running.
-    func unregistered(_ pid: Int32)
-    /// An application was ended: because memory was short, which has freed so many bytes, or, without a number, because it
-    /// did not respond.
-    func ended(_ id: String, _ path: String, _ bytes: UInt64?, _ details: [(key: String, value: Variant)])
-    /// Another daemon has taken the place of the one that we knew.
-    func daemonChanged()
-}
-
 /// The connection to the daemon, with what the daemon should know of this session.
 ///
 /// The agent sets the desired values. `reconcile()` compares them with what this daemon has accepted, and sends what
@@ -58,21 +41,18 @@ final class DaemonConnection {
     }
 
     private var accepted = Accepted()
-    /// How many windows the daemon has room for; nil: for all, as far as is known.
-    private var room: Int?
 
     // MARK: What the daemon tells
 
     var applications = Applications() {
-        didSet { if applications != oldValue { delegate?.applicationsChanged(from: oldValue) } }
+        didSet { if applications != oldValue { agent?.applicationsChanged(from: oldValue) } }
     }
     /// The daemon's connection, once it is known.
     private(set) var daemon: String?
     private(set) var bus: Bus?
     var matches: [Slot] = []
-    var questions: [Int32: Slot] = [:]
 
-    weak var delegate: (any DaemonConnectionDelegate)?
+    weak var agent: Agent?
     private let loop: EventLoop
     let journal: Journal
     private let log: ((String) -> Void)?
@@ -142,7 +122,7 @@ final class DaemonConnection {
                 handler: { [unowned self] _, owner in daemonChanged(to: owner) })
         ]
         matches += try applicationMatches(on: bus)
-        try delegate?.connected(over: bus)
+        try agent?.connected(over: bus)
         reconcile()
     }
 
@@ -162,10 +142,10 @@ final class DaemonConnection {
     private func reconnect() {
         // Windows that are known again do not wait for this.
         reconnection?.cancel()
-        (calls, matches, questions, refused, deferred) = ([:], [], [:], [], [])
-        (bus, daemon, isAbsent, room, accepted) = (nil, nil, false, nil, Accepted())
-        applications.forgetStates()
-        delegate?.disconnected()
+        (calls, matches, refused, deferred) = ([:], [], [], [])
+        (bus, daemon, isAbsent, accepted) = (nil, nil, false, Accepted())
+        applications.isKnown = false
+        agent?.disconnected()
         do throws(BusFailure) {
             reconnection?.hasSucceeded()
             isLost = false
@@ -178,14 +158,14 @@ final class DaemonConnection {
     private func daemonChanged(to owner: String?) {
         daemon = owner
         isAbsent = owner == nil
-        (calls, refused, deferred, room, accepted) = ([:], [], [], nil, Accepted())
+        (calls, refused, deferred, accepted) = ([:], [], [], Accepted())
         accepted.objections = nil
         demands.forget()
         if isAbsent {
             journal.log(.info, "\(BusNames.service) has no owner: windows are reported when it has one")
         }
         applications.isKnown = false
-        delegate?.daemonChanged()
+        agent?.daemonChanged()
         reconcile()
     }
 
@@ -247,8 +227,6 @@ final class DaemonConnection {
     }
 
     private func send(_ windows: [ReportedWindow]) throws {
-        if let room, windows.count <= room { self.room = nil }
-        let sent = ReportedWindow.mostImportant(windows, atMost: room)
         if let session, !accepted.isInSession {
             try send(
                 .session, ReporterMethod.setSession, { try $0.append(session) },
@@ -260,7 +238,7 @@ final class DaemonConnection {
             .windows, ReporterMethod.replaceWindows,
             { message in
                 try message.withContainer(.array, "(tua{sv})") {
-                    for window in sent {
+                    for window in windows {
                         try message.withContainer(.struct, "tua{sv}") { try window.write(to: message) }
                     }
                 }
@@ -269,7 +247,7 @@ final class DaemonConnection {
                 accepted.windows = windows
                 if isFirst { journal.log(.info, "all windows are reported to \(BusNames.service)") }
             })
-        log?(Self.text(ReporterMethod.replaceWindows, sent))
+        log?(Self.text(ReporterMethod.replaceWindows, windows))
     }
 
     /// Subscribes, and then asks for the list: what changes in between is heard.
@@ -305,10 +283,7 @@ final class DaemonConnection {
                 .rule(path), ApplicationMethod.configure, at: path,
                 { try $0.appendDictionary(rule?.entries ?? []) },
                 declined: { [unowned self] in accepted.rules[path] = .some(rule) },
-                answered: { [unowned self] _ in
-                    accepted.rules[path] = .some(rule)
-                    configured(path)
-                })
+                answered: { [unowned self] _ in accepted.rules[path] = .some(rule) })
             if let rule { log?("\(ApplicationMethod.configure.rawValue) \(path): \(rule.name)") }
         }
     }
@@ -339,16 +314,8 @@ final class DaemonConnection {
 
     /// The same, for callers that cannot continue before it is reported: this does not wait for the answer.
     func urge(_ pid: Int32, _ reason: DemandReason) {
-        guard let bus else { return }
-        do {
-            let message = try bus.newCall(ReporterMethod.reportDemand)
-            try Demands.Demand(reason: reason, other: 0).write(to: message, about: pid)
-            try bus.send(message)
-            try bus.flush()
-        } catch {
-            // The connection is lost, which is handled elsewhere.
-            journal.log(.debug, "\(error)")
-        }
+        need(pid, reason, by: 0)
+        try? bus?.flush()
     }
 
     // MARK: Calls
@@ -391,10 +358,6 @@ final class DaemonConnection {
         _ subject: Subject, _ method: String, _ error: MethodError, _ declined: (() -> Void)?
     ) {
         let name = ErrorName(rawValue: error.name)
-        if subject == .windows, name == .limitsExceeded, let count = windows?.count, count > 0, room != 0 {
-            room = min(room ?? count, count) * 7 / 8
-            return
-        }
         // The process has ended, or is no longer an application.
         let isGone = name == .noSuchProcess || name == .noSuchApplication
         journal.log(

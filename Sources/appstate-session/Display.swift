@@ -5,21 +5,9 @@ import Linux
 import Systemd
 import Windows
 
-/// What the agent does when the display server brings news.
-protocol DisplayDelegate: AnyObject {
-    /// A display server is watched.
-    func displayFound(_ system: WindowSystem)
-    /// It is not watched any more.
-    func displayLost()
-    func windowsChanged()
-    /// An X server has not answered for 100 ms, or for another 100 ms.
-    func displayStalled(_ times: Int)
-    func end(_ why: String, code: Int32)
-}
-
 /// The windows of this session's display server. When that has ended, or has disconnected us, another one is looked for.
 final class Display {
-    weak var delegate: (any DisplayDelegate)?
+    weak var agent: Agent?
     private let loop: EventLoop
     private let journal: Journal
     private let session: SessionBus
@@ -28,9 +16,9 @@ final class Display {
     private var source: Source?
     /// The windows; nil: they are not known.
     private(set) var windows: [ReportedWindow]?
-    private var front = Front()
+    /// The processes in which the user may have acted a moment ago, each with the time until which that counts.
+    private var front: [Int32: UInt64] = [:]
     private var names: [Int32: String] = [:]
-    private var hasTooMany = false
     private var interruption: Timer?
     private var interrupted: UInt64?
     private var lastSearch: UInt64?
@@ -38,8 +26,10 @@ final class Display {
 
     /// If a display server answers and ends again and again within this time, the agent gives up; microseconds.
     private static let searchesApart: UInt64 = 10_000_000
-    /// How long an observer may be interrupted, microseconds. Until then, its last windows remain valid.
+    /// How long an observer may be blind, in microseconds, before its last windows are no longer valid.
     private static let longestInterruption: UInt64 = 1_000_000
+    /// The display server reports the focus on one connection and a copy on another, so either may come first; microseconds.
+    private static let overlap: UInt64 = 500_000
 
     /// - Parameter session: the session bus, on which the windows of some desktops are reported.
     init(
@@ -57,9 +47,9 @@ final class Display {
         let found = try DisplayServer.observer(session: session, entries)
         observer = found
         found.learn(names: names)
-        found.onStall { [unowned self] in delegate?.displayStalled($0) }
+        found.onStall { [unowned self] in agent?.displayStalled($0) }
         source = try loop.watch(found.descriptor) { [unowned self] _ in dispatch() }
-        delegate?.displayFound(found.system)
+        agent?.displayFound(found.system)
         journal.log(.info, "watching \(subject)")
         update()
     }
@@ -79,7 +69,7 @@ final class Display {
         Set(observed.filter { !$0.isShared }.compactMap(\.process))
     }
     /// The processes in which the user may have acted a moment ago.
-    var frontProcesses: Set<Int32> { front.processes(at: loop.now) }
+    var frontProcesses: Set<Int32> { Set(front.filter { loop.now < $0.value }.keys) }
 
     /// Sets the names under which all processes are registered.
     func learn(names: [Int32: String]) {
@@ -106,12 +96,7 @@ final class Display {
 
     private func update() {
         guard let observer else { return }
-        // A window that comes and goes must not make the agent a reporter again each time.
-        let most = ObservedWindow.mostWindows
-        hasTooMany = observer.windows.count >= (hasTooMany ? most - most / 8 : most)
-        // One of those that are not reported may have the focus.
-        let isBlind = observer.isBlind || hasTooMany
-        if isBlind, windows != nil, observer.isInterrupted {
+        if observer.isBlind, windows != nil {
             let since = interrupted ?? loop.now
             interrupted = since
             guard loop.now >= since + Self.longestInterruption else {
@@ -121,34 +106,31 @@ final class Display {
         }
         interrupted = nil
         for notice in observer.takeNotices() { journal.log(.notice, notice) }
-        front.note(Set(observer.windows.filter(\.focused).compactMap(\.process)), at: loop.now)
+        front = front.mapValues { min($0, loop.now + Self.overlap) }.filter { loop.now < $0.value }
+        for process in observer.windows.filter(\.focused).compactMap(\.process) { front[process] = .max }
         let present = observer.windows.compactMap { ReportedWindow($0, of: observer.system) }
-        windows = isBlind ? nil : ReportedWindow.withOneFocus(present)
-        delegate?.windowsChanged()
+        windows = observer.isBlind ? nil : ReportedWindow.withOneFocus(present)
+        agent?.windowsChanged()
     }
 
     /// The server may have disconnected us, or have been restarted.
     private func lose() {
         stop()
-        delegate?.displayLost()
+        agent?.displayLost()
         do {
             guard lastSearch.map({ loop.now - $0 > Self.searchesApart }) ?? true else {
                 // The server runs, and has disconnected us. Its windows still exist, and the next agent starts again.
-                delegate?.end("the display server has ended the connection twice", code: 1)
+                agent?.end("the display server has ended the connection twice", code: 1)
                 return
             }
             lastSearch = loop.now
             try start()
-        } catch ObserverFailure.unsupported(let why) {
-            // A display server answers, so its windows still exist. It may have been restarted, and not be on the
-            // session bus yet: the next agent tries again.
-            delegate?.end("the windows can no longer be watched: \(why)", code: 1)
-        } catch  where DisplayServer.mayReturn {
-            delegate?.end("the windows can no longer be watched: \(error)", code: 1)
+        } catch  where DisplayServer.mayReturn(after: error) {
+            agent?.end("the windows can no longer be watched: \(error)", code: 1)
         } catch {
             windows = []
-            delegate?.windowsChanged()
-            delegate?.end("nothing left to watch: \(error)", code: 0)
+            agent?.windowsChanged()
+            agent?.end("nothing left to watch: \(error)", code: 0)
         }
     }
 
@@ -191,29 +173,5 @@ final class Display {
             throw .unreachable("there is no display server")
         }
         try observer.activate([own], token: token)
-    }
-}
-
-/// Which processes the user may have acted in a moment ago.
-private struct Front {
-    private var present: Set<Int32> = []
-    /// When other processes lost the focus, as long as this counts.
-    private var losses: [Int32: UInt64] = [:]
-
-    /// The display server reports the focus on one connection and a copy on another, so either may come
-    /// first; microseconds.
-    private static let overlap: UInt64 = 500_000
-
-    /// Sets the processes that have the focus now, at most one for each window system.
-    mutating func note(_ processes: Set<Int32>, at now: UInt64) {
-        guard processes != present else { return }
-        losses = losses.filter { now < $1 + Self.overlap && !processes.contains($0) }
-        for process in present.subtracting(processes) { losses[process] = now }
-        present = processes
-    }
-
-    /// Those that have the focus, or lost it within the last half second.
-    func processes(at now: UInt64) -> Set<Int32> {
-        present.union(losses.filter { now < $1 + Self.overlap }.keys)
     }
 }

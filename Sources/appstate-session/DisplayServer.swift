@@ -19,8 +19,14 @@ enum DisplayServer {
             do throws(ObserverFailure) {
                 if let observer = try observer(candidate, session, entries) { return observer }
             } catch {
-                if case .unsupported = error { isUnsupported = true }
                 if tried.last != "\(error)" { tried.append("\(error)") }
+                if case .unsupported = error {
+                    isUnsupported = true
+                } else if candidate.isWayland {
+                    // Waiting again for a compositor that does not answer would be useless.
+                    isUnsupported = false
+                    break
+                }
             }
         }
         guard !tried.isEmpty else {
@@ -30,101 +36,74 @@ enum DisplayServer {
         throw isUnsupported ? .unsupported(all) : .unreachable(all)
     }
 
-    /// Whether the Wayland compositor may be starting again: its socket is open, although it does not answer.
-    static var mayReturn: Bool {
-        KWinScriptObserver.isKDE
+    /// Whether there may still be windows, for the next agent: a display server answers, or its socket is open, because it is
+    /// starting again and is not on the session bus yet.
+    static func mayReturn(after error: any Error) -> Bool {
+        if case ObserverFailure.unsupported = error { return true }
+        return KWinScriptObserver.isKDE
             && Environment["WAYLAND_DISPLAY"].map(DisplaySocket.isListening(forDisplay:)) == true
     }
 
     /// The candidates, in the order in which they are tried. sway, niri, Hyprland and i3 report all windows, including
     /// Xwayland's, and know workspaces on several monitors. Wayland compositors report all windows, too, and KWin also
-    /// reports desktops.
+    /// reports desktops. KWin and GNOME Shell, which may offer no protocol for that to us, do so on the session bus.
     private enum Candidate: CaseIterable {
         case sway
         case niri
         case hyprland
-        case wayland
+        case plasma
+        case foreignToplevel
+        case kwinScript
+        case gnome
         case i3
         case x11
+
+        var isWayland: Bool { [.plasma, .foreignToplevel, .kwinScript, .gnome].contains(self) }
     }
 
+    /// - Returns: nil: there is nothing to try.
     private static func observer(
         _ candidate: Candidate, _ session: SessionBus, _ entries: DesktopEntries
     ) throws(ObserverFailure) -> (any WindowObserver)? {
+        let wayland = Environment["WAYLAND_DISPLAY"]
         switch candidate {
-        case .sway: try sway()
+        case .sway:
+            guard let path = Environment["SWAYSOCK"] else { return nil }
+            return try SwayObserver(sway: path)
         case .niri:
-            try Environment["NIRI_SOCKET"].map { path throws(ObserverFailure) in
-                try NiriObserver(path: path)
-            }
-        case .hyprland: try hyprland()
-        case .wayland: try wayland(session, entries)
-        case .i3: try i3()
-        case .x11: try x11()
-        }
-    }
-
-    private static func sway() throws(ObserverFailure) -> (any WindowObserver)? {
-        guard let path = Environment["SWAYSOCK"] else { return nil }
-        return try SwayObserver(sway: path)
-    }
-
-    private static func hyprland() throws(ObserverFailure) -> (any WindowObserver)? {
-        guard let signature = Environment["HYPRLAND_INSTANCE_SIGNATURE"],
-            let runtime = Environment["XDG_RUNTIME_DIR"]
-        else { return nil }
-        return try HyprlandObserver(directory: "\(runtime)/hypr/\(signature)")
-    }
-
-    private static func wayland(
-        _ session: SessionBus, _ entries: DesktopEntries
-    ) throws(ObserverFailure) -> (any WindowObserver)? {
-        guard let name = Environment["WAYLAND_DISPLAY"] else { return nil }
-        // The next protocol is tried only if the compositor answers: waiting twice for a compositor that does
-        // not answer would be useless.
-        var lacks: [String] = []
-        do throws(ObserverFailure) {
-            return try PlasmaObserver(display: name)
-        } catch .unsupported(let why) {
-            lacks.append(why)
-        }
-        do throws(ObserverFailure) {
-            return try ForeignToplevelObserver(display: name, x11Display: Environment["DISPLAY"]) {
+            guard let path = Environment["NIRI_SOCKET"] else { return nil }
+            return try NiriObserver(path: path)
+        case .hyprland:
+            guard let signature = Environment["HYPRLAND_INSTANCE_SIGNATURE"],
+                let runtime = Environment["XDG_RUNTIME_DIR"]
+            else { return nil }
+            return try HyprlandObserver(directory: "\(runtime)/hypr/\(signature)")
+        case .plasma:
+            guard let wayland else { return nil }
+            return try PlasmaObserver(display: wayland)
+        case .foreignToplevel:
+            guard let wayland else { return nil }
+            return try ForeignToplevelObserver(display: wayland, x11Display: Environment["DISPLAY"]) {
                 entries.command(of: $0)
             }
-        } catch .unsupported(let why) {
-            lacks.append(why)
-        }
-        // The compositor has neither protocol, and no other that reports windows. KWin offers one only to other
-        // clients.
-        guard session.address != nil else {
-            lacks.append("there is no session bus to ask KWin or GNOME Shell on")
-            throw .unsupported(lacks.joined(separator: "; "))
-        }
-        do throws(ObserverFailure) {
-            return try KWinScriptObserver(session: session, display: name)
-        } catch .unsupported(let why) {
-            lacks.append(why)
-        }
-        do throws(ObserverFailure) {
+        case .kwinScript:
+            guard let wayland else { return nil }
+            guard session.address != nil else {
+                throw .unsupported("there is no session bus to ask KWin or GNOME Shell on")
+            }
+            return try KWinScriptObserver(session: session, display: wayland)
+        case .gnome:
+            guard wayland != nil, session.address != nil else { return nil }
             return try GnomeObserver(session: session)
-        } catch .unsupported(let why) {
-            lacks.append(why)
+        case .i3:
+            guard wayland == nil, Environment["DISPLAY"] != nil, let path = try SwayObserver.i3Socket()
+            else { return nil }
+            return try SwayObserver(i3: path)
+        case .x11:
+            // Beside a compositor, this observer would take every Wayland application for one without a window.
+            guard wayland == nil, let name = Environment["DISPLAY"] else { return nil }
+            return try X11Observer(display: name)
         }
-        throw .unsupported(lacks.joined(separator: "; "))
-    }
-
-    private static func i3() throws(ObserverFailure) -> (any WindowObserver)? {
-        guard Environment["WAYLAND_DISPLAY"] == nil, Environment["DISPLAY"] != nil,
-            let path = try SwayObserver.i3Socket()
-        else { return nil }
-        return try SwayObserver(i3: path)
-    }
-
-    private static func x11() throws(ObserverFailure) -> (any WindowObserver)? {
-        // Beside a compositor, this observer would take every Wayland application for one without a window.
-        guard Environment["WAYLAND_DISPLAY"] == nil, let name = Environment["DISPLAY"] else { return nil }
-        return try X11Observer(display: name)
     }
 
     /// How long a compositor may take to answer after the start of the session, in microseconds.

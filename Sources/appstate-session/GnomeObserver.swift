@@ -13,11 +13,9 @@ final class GnomeObserver: WindowObserver {
     let system = WindowSystem.gnome
     private(set) var windows: [ObservedWindow] = []
     /// True until the extension has answered, and after it has gone because the user has disabled it or it
-    /// has failed.
+    /// has failed. GNOME Shell disables its extensions and enables them again when it locks the screen, if one of them is
+    /// not for the lock screen.
     private(set) var isBlind = true
-    /// The extension has gone while it reported. GNOME Shell disables its extensions and enables them again when it
-    /// locks the screen, if one of them is not for the lock screen.
-    private(set) var isInterrupted = false
     let subject = "GNOME Shell"
     private let shell: SessionPeer
     /// Whether the extension is there.
@@ -69,14 +67,18 @@ final class GnomeObserver: WindowObserver {
 
     private func tell(_ member: ShellMember, _ windows: [UInt64]) throws(ObserverFailure) {
         do throws(BusFailure) {
-            let message = try bus.newCall(
-                destination: shell.connection, path: BusNames.shellPath, interface: BusNames.shell,
-                member: member.rawValue)
+            let message = try newCall(member)
             try message.append(windows)
             try bus.send(message)
         } catch {
             throw .unreachable("\(error)")
         }
+    }
+
+    private func newCall(_ member: ShellMember) throws(BusFailure) -> Message {
+        try bus.newCall(
+            destination: shell.connection, path: BusNames.shellPath, interface: BusNames.shell,
+            member: member.rawValue)
     }
 
     // MARK: The extension comes and goes
@@ -105,15 +107,12 @@ final class GnomeObserver: WindowObserver {
         if isTold {
             ask()
         } else {
-            let isSudden = !isBlind || isInterrupted
-            defer { isInterrupted = isSudden }
             lose("enable its extension with \"gnome-extensions enable \(Self.extensionID)\"")
         }
     }
 
     private func lose(_ why: String) {
         isBlind = true
-        isInterrupted = false
         notices.append("GNOME Shell does not report its windows: \(why)")
     }
 
@@ -129,11 +128,8 @@ final class GnomeObserver: WindowObserver {
         }
         isStale = false
         do throws(BusFailure) {
-            let message = try bus.newCall(
-                destination: shell.connection, path: BusNames.shellPath, interface: BusNames.shell,
-                member: ShellMember.listWindows.rawValue
-            )
-            question = try bus.callAsync(message, timeout: Self.forEver) { [unowned self] reply in
+            question = try bus.callAsync(newCall(.listWindows), timeout: Self.forEver) {
+                [unowned self] reply in
                 question = nil
                 take(reply)
                 if isStale { ask() }
@@ -149,7 +145,7 @@ final class GnomeObserver: WindowObserver {
         if let error = reply.error { return lose("\(error)") }
         do throws(BusFailure) {
             windows = try Self.windows(in: reply)
-            (isBlind, isInterrupted) = (false, false)
+            isBlind = false
             // They are no longer valid.
             notices = []
         } catch {
@@ -157,13 +153,12 @@ final class GnomeObserver: WindowObserver {
         }
     }
 
-    /// The windows in the message, at most `ObservedWindow.mostWindows`.
     private static func windows(in message: borrowing Message) throws(BusFailure) -> [ObservedWindow] {
         var windows: [ObservedWindow] = []
         guard try message.enter(.array, "(tussbbb)") else {
             throw BusFailure(operation: "read", subject: ShellMember.listWindows.rawValue, errno: ENODATA)
         }
-        while windows.count < ObservedWindow.mostWindows, try message.enter(.struct, "tussbbb") {
+        while try message.enter(.struct, "tussbbb") {
             let (number, pid) = (try message.readUInt64(), try message.readUInt32())
             let window = ObservedWindow(
                 number: number, process: Int32(exactly: pid).flatMap { $0 > 0 ? $0 : nil },
@@ -171,8 +166,7 @@ final class GnomeObserver: WindowObserver {
                 title: ObservedWindow.text(try message.readString().utf8), focused: try message.readBool(),
                 visible: try message.readBool(), minimized: try message.readBool())
             try message.exit()
-            // Numbers have 48 bits: `WindowSystem.number(of:)`.
-            if number >> 48 == 0 { windows.append(window) }
+            windows.append(window)
         }
         return windows
     }

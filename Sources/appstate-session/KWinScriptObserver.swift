@@ -24,10 +24,10 @@ final class KWinScriptObserver: WindowObserver {
     private var notices: [String] = []
     /// The directory in which KWin finds scripts.
     private let runtime: String
-    /// The orders that KWin has not carried out yet.
-    private var orders: [Int: KWinOrder] = [:]
-    private var lastOrder = 0
+    private var orders = 0
 
+    /// How long KWin may take to carry out an order, in microseconds.
+    private static let patience: UInt64 = 5_000_000
     private static let name = "org.kde.KWin"
     /// The errors of a KWin that does not respond, or has stopped responding.
     private static let silences: Set<String> = [
@@ -49,7 +49,7 @@ final class KWinScriptObserver: WindowObserver {
     ///   `unsupported` if it is not on the bus of another desktop, belongs to another display, or does not take the script.
     init(
         session: SessionBus, display: String, directories: [String] = KWinScriptObserver.directories,
-        runtime: String? = Environment["XDG_RUNTIME_DIR"]
+        runtime: String = Environment["XDG_RUNTIME_DIR"] ?? ""
     ) throws(ObserverFailure) {
         do throws(ObserverFailure) {
             kwin = try SessionPeer("KWin", name: Self.name, session: session)
@@ -58,23 +58,13 @@ final class KWinScriptObserver: WindowObserver {
         }
         Self.made += 1
         script = "appstate-session\(kwin.bus.uniqueName)-\(Self.made)"
-        self.runtime = runtime ?? ""
+        self.runtime = runtime
         try checkDisplay(display)
         let text = try Self.text(in: directories)
-        guard let runtime else {
-            throw .unsupported("XDG_RUNTIME_DIR, where KWin would find our script, is not set")
-        }
-        let path = "\(runtime)/\(script)-\(getpid()).js"
-        do throws(KernelFailure) {
-            try WholeFile.write("const AGENT = '\(bus.uniqueName)', SCRIPT = '\(script)';\n\(text)", to: path)
-        } catch {
-            throw .unsupported("our script for KWin cannot be written: \(error)")
-        }
-        defer { unlink(path) }
-        do throws(BusFailure) {
+        do {
             try listen()
-            try run(path)
-        } catch  where error.name.map(Self.silences.contains) ?? true {
+            try run("const AGENT = '\(bus.uniqueName)', SCRIPT = '\(script)';\n\(text)", as: script)
+        } catch let error as BusFailure where error.name.map(Self.silences.contains) ?? true {
             throw .unreachable("KWin does not run our script: \(error)")
         } catch {
             throw .unsupported("KWin does not run our script: \(error)")
@@ -95,9 +85,7 @@ final class KWinScriptObserver: WindowObserver {
 
     deinit {
         // This is sent at once, unless the bus does not read. In that case the script notices the end by itself.
-        if let message = try? newScriptingCall("unloadScript"), (try? message.append(script)) != nil {
-            try? bus.send(message)
-        }
+        try? unload(script)
     }
 
     var descriptor: Int32 { kwin.descriptor }
@@ -114,30 +102,39 @@ final class KWinScriptObserver: WindowObserver {
     }
 
     func minimize(_ windows: [UInt64]) throws(ObserverFailure) {
-        try order(KWinOrder.minimization(of: windows), "minimize")
+        try order("window.minimized = true;", of: windows)
     }
 
     func activate(_ windows: [UInt64], token: String?) throws(ObserverFailure) {
-        try order(KWinOrder.activation(of: windows), "activate")
+        try order(
+            "window.minimized = false; workspace[isSix ? 'activeWindow' : 'activeClient'] = window;",
+            of: windows)
     }
 
-    /// Runs a separate script that ends at once: a script that stays cannot be called from outside.
-    private func order(_ text: String, _ action: String) throws(ObserverFailure) {
-        lastOrder += 1
-        let number = lastOrder
-        do throws(KernelFailure) {
-            let order = try KWinOrder(
-                text, name: "\(script)-\(number)", directory: runtime, kwin: kwin,
-                done: { [unowned self] failure in
-                    orders[number] = nil
-                    guard let failure else { return }
-                    notices.append("KWin does not \(action) a window: \(failure)")
-                    kwin.ring()
-                })
-            orders[number] = order
-            order.begin()
+    /// Runs a separate script that ends at once, for KWin 5.27 and 6: a script that stays cannot be called from outside.
+    ///
+    /// - Parameter windows: the windows, numbered as in kwin/windows.js.
+    private func order(_ action: String, of windows: [UInt64]) throws(ObserverFailure) {
+        let text = """
+            const isSix = typeof workspace.windowList === 'function';
+            const list = isSix ? workspace.windowList() : workspace.clientList();
+            for (const wanted of [\(windows.map { "\($0)" }.joined(separator: ", "))]) {
+                for (const window of list) {
+                    const parts = /([0-9a-f]{8})-([0-9a-f]{4})/i.exec(String(window.internalId));
+                    if (parseInt(parts[1] + parts[2], 16) === wanted) {
+                        \(action)
+                    }
+                }
+            }
+
+            """
+        orders += 1
+        let name = "\(script)-\(orders)"
+        do {
+            try run(text, as: name, timeout: Self.patience)
+            try unload(name)
         } catch {
-            throw .unreachable("our script for KWin cannot be written: \(error)")
+            throw .unreachable("KWin does not run our script: \(error)")
         }
     }
 
@@ -207,32 +204,45 @@ final class KWinScriptObserver: WindowObserver {
         desk.isShown = try bus.call(question).readVariant() == .bool(true)
     }
 
-    private func run(_ path: String) throws(BusFailure) {
-        let loading = try newScriptingCall("loadScript")
-        try loading.append(path)
-        try loading.append(script)
-        let number = try bus.call(loading).readInt32()
+    /// Makes KWin load a script and run it.
+    ///
+    /// - Parameter name: the name of the script in KWin; no other script has it.
+    private func run(_ text: String, as name: String, timeout: UInt64 = 0) throws {
+        let file = "\(runtime)/\(name)-\(getpid()).js"
+        try WholeFile.write(text, to: file)
+        defer { unlink(file) }
+        try load(file, name, timeout)
+    }
+
+    private func load(_ file: String, _ name: String, _ timeout: UInt64) throws(BusFailure) {
+        let load = try newCall("/Scripting", "org.kde.kwin.Scripting", "loadScript", [file, name])
+        let number = try bus.call(load, timeout: timeout).readInt32()
         guard number >= 0 else {
-            throw BusFailure(operation: "load", subject: path, errno: EINVAL, name: "it is already loaded")
+            throw BusFailure(operation: "load", subject: file, errno: EINVAL, name: "it is already loaded")
         }
         do throws(BusFailure) {
-            try run(at: "/Scripting/Script\(number)")
+            try run(at: "/Scripting/Script\(number)", timeout)
         } catch  where error.name == "org.freedesktop.DBus.Error.UnknownObject" {
             // KWin 5.
-            try run(at: "/\(number)")
+            try run(at: "/\(number)", timeout)
         }
     }
 
-    private func run(at path: String) throws(BusFailure) {
-        _ = try bus.call(
-            try bus.newCall(
-                destination: kwin.connection, path: path, interface: "org.kde.kwin.Script", member: "run"))
+    private func run(at path: String, _ timeout: UInt64) throws(BusFailure) {
+        _ = try bus.call(try newCall(path, "org.kde.kwin.Script", "run"), timeout: timeout)
     }
 
-    private func newScriptingCall(_ member: String) throws(BusFailure) -> Message {
-        try bus.newCall(
-            destination: kwin.connection, path: "/Scripting", interface: "org.kde.kwin.Scripting",
-            member: member)
+    private func unload(_ name: String) throws(BusFailure) {
+        try bus.send(try newCall("/Scripting", "org.kde.kwin.Scripting", "unloadScript", [name]))
+    }
+
+    private func newCall(
+        _ path: String, _ interface: String, _ member: String, _ texts: [String] = []
+    ) throws(BusFailure) -> Message {
+        let message = try bus.newCall(
+            destination: kwin.connection, path: path, interface: interface, member: member)
+        for text in texts { try message.append(text) }
+        return message
     }
 
     private func take(_ call: borrowing Call) throws {

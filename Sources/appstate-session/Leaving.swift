@@ -66,9 +66,11 @@ final class Leaving {
     }
 
     private func proceed() {
-        let gone = departures.filter(hasLeft)
-        departures.removeAll(where: hasLeft)
-        for departure in gone { departure.done() }
+        let all = departures
+        departures = []
+        for departure in all {
+            if hasLeft(departure) { departure.done() } else { departures.append(departure) }
+        }
         follow([])
         if !departures.isEmpty {
             timer?.arm(at: loop.now + Self.pause)

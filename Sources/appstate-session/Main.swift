@@ -13,7 +13,7 @@ enum Main {
         if CommandLine.arguments.dropFirst().first == GateProgram.option {
             GateProgram.run(Array(CommandLine.arguments.dropFirst(2)))
         }
-        switch Arguments(CommandLine.arguments.dropFirst()) {
+        switch Arguments.reading(CommandLine.arguments.dropFirst()) {
         case .help:
             print(Arguments.usage)
         case .version:

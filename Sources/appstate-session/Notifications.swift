@@ -14,22 +14,17 @@ final class Notifier {
         var actions: [(key: String, label: String)] = []
     }
 
-    /// What a notification has come to.
-    enum Outcome {
-        /// The user has chosen an action. The token lets the desktop give a new window the focus.
-        case chosen(key: String, token: String?)
-        /// It was closed, or could not be shown.
-        case closed
-    }
+    /// What the user has chosen, with the token that lets the desktop give a new window the focus; nil: the notification
+    /// was closed, or could not be shown.
+    typealias Outcome = (key: String, token: String?)?
 
     private struct Shown {
         let finish: (Outcome) -> Void
         var token: String?
     }
 
-    private let session: SessionBus
     private let journal: Journal
-    private weak var bus: Bus?
+    private var bus: Bus?
     private var service: BusPeer?
     private var shown: [UInt32: Shown] = [:]
     private var calls: [UInt64: Slot] = [:]
@@ -38,19 +33,19 @@ final class Notifier {
     private static let name = "org.freedesktop.Notifications"
     private static let path = "/org/freedesktop/Notifications"
 
-    init(session: SessionBus, journal: Journal) {
-        self.session = session
+    init(session: SessionBus, journal: Journal) throws(BusFailure) {
         self.journal = journal
+        try session.follow { [weak self] in self?.use($0) }
     }
 
     /// Shows a notification. The service is started if the bus can do that.
     ///
     /// - Parameter finish: called once.
     func show(_ notification: Notification, finish: @escaping (Outcome) -> Void) {
+        guard let bus else { return finish(nil) }
         lastCall += 1
         let number = lastCall
         do throws(BusFailure) {
-            let bus = try listen()
             let call = try bus.newCall(
                 destination: Self.name, path: Self.path, interface: Self.name, member: "Notify")
             try call.append("appstated")
@@ -67,50 +62,47 @@ final class Notifier {
                 calls[number] = nil
                 guard !reply.isError, let id = try? reply.readUInt32() else {
                     journal.log(.info, "a notification cannot be shown: \(reply.error?.message ?? "no id")")
-                    return finish(.closed)
+                    return finish(nil)
                 }
                 shown[id] = Shown(finish: finish)
             }
         } catch {
             journal.log(.info, "a notification cannot be shown: \(error)")
-            finish(.closed)
+            finish(nil)
         }
     }
 
-    private func close(_ id: UInt32) throws(BusFailure) {
-        guard let bus else { return }
-        let call = try bus.newCall(
-            destination: Self.name, path: Self.path, interface: Self.name, member: "CloseNotification")
-        try call.append(id)
-        try bus.send(call)
-    }
-
-    /// The connection, on which we hear what becomes of notifications.
-    private func listen() throws(BusFailure) -> Bus {
-        let bus = try session.connection()
-        if bus === self.bus, service != nil { return bus }
+    private func use(_ bus: Bus?) {
         finishAll()
-        calls = [:]
+        (self.bus, service, calls) = (bus, nil, [:])
+        guard let bus else { return }
         let service = BusPeer(Self.name, bus: bus) { [journal] in
             journal.log(.notice, "the session bus does not report on \(Self.name): \($0)")
         }
+        self.service = service
         service.onOwnerChange { [unowned self] in finishAll() }
-        try onSignal("ActivationToken", of: service) { [unowned self] id, message in
-            shown[id]?.token = try message.readString()
+        do throws(BusFailure) {
+            try onSignal("ActivationToken", of: service) { [unowned self] id, message in
+                shown[id]?.token = try message.readString()
+            }
+            try onSignal("ActionInvoked", of: service) { [unowned self] id, message in
+                let key = try message.readString()
+                guard let chosen = shown.removeValue(forKey: id) else { return }
+                chosen.finish((key, chosen.token))
+                // Not every service closes it.
+                let close = try bus.newCall(
+                    destination: Self.name, path: Self.path, interface: Self.name,
+                    member: "CloseNotification")
+                try close.append(id)
+                try bus.send(close)
+            }
+            try onSignal("NotificationClosed", of: service) { [unowned self] id, _ in
+                shown.removeValue(forKey: id)?.finish(nil)
+            }
+            try service.start()
+        } catch {
+            journal.log(.debug, "\(error)")
         }
-        try onSignal("ActionInvoked", of: service) { [unowned self] id, message in
-            let key = try message.readString()
-            guard let chosen = shown.removeValue(forKey: id) else { return }
-            // Not every service does that.
-            try? close(id)
-            chosen.finish(.chosen(key: key, token: chosen.token))
-        }
-        try onSignal("NotificationClosed", of: service) { [unowned self] id, _ in
-            shown.removeValue(forKey: id)?.finish(.closed)
-        }
-        try service.start()
-        (self.bus, self.service) = (bus, service)
-        return bus
     }
 
     private func onSignal(
@@ -124,7 +116,7 @@ final class Notifier {
     private func finishAll() {
         let all = shown.values
         shown = [:]
-        for shown in all { shown.finish(.closed) }
+        for shown in all { shown.finish(nil) }
     }
 }
 
@@ -150,19 +142,15 @@ final class EndNotices {
     private var earliest: UInt64 = 0
     private var timer: Timer?
     private var bus: Bus?
-    private var changes: [Slot] = []
-    /// Asks whether what has ended may be shown.
-    private var question: Slot?
+    private var pressure: PropertyWatch?
+    /// Nil: nothing waits for it.
+    private var lock: PropertyWatch?
     private var launches: [String: Slot] = [:]
 
     /// In microseconds.
     private static let pause: UInt64 = 10_000_000
     /// Services show a handful of buttons.
     private static let mostButtons = 3
-    /// The session of the caller, or else its user's display session: org.freedesktop.login1(5).
-    private static let loginSession = "/org/freedesktop/login1/session/auto"
-    private static let login = "org.freedesktop.login1"
-
     /// - Parameter session: the session whose applications count; nil: it is not known, and all of them count.
     init(
         loop: EventLoop, journal: Journal, notifier: Notifier, entries: DesktopEntries, session: String?
@@ -178,32 +166,25 @@ final class EndNotices {
     /// Takes `Notify=`.
     func configure(isWanted: Bool) {
         self.isWanted = isWanted
-        if !isWanted { ended = [] }
+        if !isWanted { (ended, lock) = ([], nil) }
     }
 
     /// - Parameters:
     ///   - bus: the system bus, on a connection that is subscribed to the daemon.
     ///   - deaf: called if the bus refuses a match rule for the daemon.
     func start(on bus: Bus, deaf: @escaping (MethodError) -> Void) throws(BusFailure) {
+        stop()
         self.bus = bus
-        // What a signal says is asked for again: any connection can address one to us.
-        changes = [
-            try bus.match(
-                "type='signal',sender='\(BusNames.service)',path='\(BusNames.root)',"
-                    + "interface='\(BusNames.manager)',"
-                    + "member='\(ManagerSignal.memoryPressureChanged.rawValue)'",
-                failed: deaf, handler: { [unowned self] _ in proceed() }),
-            try bus.match(
-                "type='signal',sender='\(Self.login)',path_namespace='/org/freedesktop/login1/session',"
-                    + "interface='\(BusNames.properties)',member='PropertiesChanged'",
-                failed: { [journal] in journal.log(.notice, "the screen lock is not watched: \($0)") },
-                handler: { [unowned self] _ in proceed() }),
-        ]
-        proceed()
+        pressure = try PropertyWatch(
+            ManagerProperty.memoryPressure.rawValue, of: BusNames.manager, at: BusNames.root,
+            service: BusNames.service, bus: bus,
+            rule: "path='\(BusNames.root)',interface='\(BusNames.manager)',"
+                + "member='\(ManagerSignal.memoryPressureChanged.rawValue)'",
+            failed: deaf, changed: { [unowned self] in proceed() })
     }
 
     /// What has not been shown yet is shown later.
-    func stop() { (bus, changes, question, launches) = (nil, [], nil, [:]) }
+    func stop() { (bus, pressure, lock, launches) = (nil, nil, nil, [:]) }
 
     /// Takes an application that was ended.
     ///
@@ -222,41 +203,28 @@ final class EndNotices {
         proceed()
     }
 
-    /// Shows what has ended, as soon as that is possible.
-    func proceed() {
-        guard !ended.isEmpty else { return }
+    private func proceed() {
+        guard let bus, !ended.isEmpty, pressure?.value == .string(MemoryPressure.normal.rawValue) else {
+            return
+        }
         guard loop.now >= earliest else {
             timer?.arm(at: earliest)
             return
         }
-        ask(
-            BusNames.service, BusNames.root, BusNames.manager, ManagerProperty.memoryPressure.rawValue
-        ) { [unowned self] pressure in
-            guard pressure == .string(MemoryPressure.normal.rawValue) else { return }
-            ask(Self.login, Self.loginSession, Self.login + ".Session", "LockedHint") {
-                [unowned self] isLocked in
-                if isLocked != .bool(true), !ended.isEmpty { show() }
-            }
-        }
-    }
-
-    /// Reads a property.
-    private func ask(
-        _ service: String, _ path: String, _ interface: String, _ property: String,
-        _ answer: @escaping (Variant?) -> Void
-    ) {
-        guard let bus else { return }
-        do throws(BusFailure) {
-            let call = try bus.newPropertyCall(property, of: interface, destination: service, path: path)
-            try call.forbidStart()
-            question = try bus.callAsync(call) { [unowned self] reply in
-                question = nil
-                answer(try? reply.readVariant())
-            }
-        } catch {
-            // The connection is lost, which is handled elsewhere.
-            journal.log(.debug, "\(error)")
-        }
+        // The session of the caller, or else its user's display session: org.freedesktop.login1(5).
+        let login = "org.freedesktop.login1"
+        lock =
+            lock
+            ?? (try? PropertyWatch(
+                "LockedHint", of: login + ".Session", at: "/org/freedesktop/login1/session/auto",
+                service: login, bus: bus,
+                rule: "path_namespace='/org/freedesktop/login1/session',"
+                    + "interface='\(BusNames.properties)',member='PropertiesChanged'",
+                failed: { [journal] in journal.log(.notice, "the screen lock is not watched: \($0)") },
+                changed: { [unowned self] in proceed() }))
+        guard let lock, lock.isKnown, lock.value != .bool(true) else { return }
+        self.lock = nil
+        show()
     }
 
     private func show() {
@@ -288,8 +256,7 @@ final class EndNotices {
             notification.actions.append((key, label))
         }
         notifier.show(notification) { [weak self] outcome in
-            guard case .chosen(let id, let token) = outcome else { return }
-            self?.open(id, token)
+            if let outcome { self?.open(outcome.key, outcome.token) }
         }
     }
 

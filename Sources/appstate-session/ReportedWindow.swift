@@ -28,16 +28,6 @@ struct ReportedWindow: Equatable {
         return windows
     }
 
-    /// Of too many windows the focused one, then those that are visible.
-    static func mostImportant(_ windows: [ReportedWindow], atMost count: Int?) -> [ReportedWindow] {
-        guard let count, windows.count > count else { return windows }
-        let ordered =
-            windows.filter(\.observed.focused)
-            + windows.filter { $0.observed.visible && !$0.observed.focused }
-            + windows.filter { !$0.observed.visible }
-        return Array(ordered.prefix(count))
-    }
-
     /// The same window, with as much of its title as says something about the state of the application.
     var untitled: ReportedWindow {
         var window = self

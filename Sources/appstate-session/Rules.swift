@@ -68,8 +68,7 @@ struct Rules {
                 rule.execSuspend != nil || rule.execResume != nil
             {
                 commands[pid] = SuspendCommands.Commands(
-                    id: id, suspend: rule.execSuspend, resume: rule.execResume,
-                    isInactiveEnough: rule.suspendWhen == .inactive)
+                    id: id, suspend: rule.execSuspend, resume: rule.execResume)
             }
         }
     }

@@ -13,8 +13,6 @@ final class SuspendCommands {
         let id: String
         let suspend: String?
         let resume: String?
-        /// Policy suspends the application while it is visible, too.
-        var isInactiveEnough = false
     }
 
     private let loop: EventLoop
@@ -24,6 +22,8 @@ final class SuspendCommands {
     private let tell: (Set<Int32>) -> Void
     private var commands: [Int32: Commands] = [:]
     private var states: [Int32: LifeCycleState] = [:]
+    /// The applications that are suspended, or in a state in which policy suspends them.
+    private var resting: Set<Int32> = []
     private var progress: [Int32: Progress] = [:]
     private var timer: Timer?
 
@@ -32,17 +32,14 @@ final class SuspendCommands {
         /// The result of `ExecSuspend=` since the application was in front, or suspended; nil: the command has not
         /// ended.
         var hasSucceeded: Bool?
-        /// `ExecSuspend=` was begun, or the application was suspended: `ExecResume=` must follow.
-        var owesResume = false
-        /// The commands of the rule at that time: the rule may be gone when `ExecResume=` is due.
+        /// `ExecSuspend=` was begun, or the application was suspended: the `ExecResume=` of this must follow. The rule may
+        /// be gone by then.
         var owed: Commands?
-        /// The application runs again after it was suspended, in whatever state.
-        var resumes = false
+        /// It follows although the application is not in use: it runs again, or is no longer registered.
+        var isDue = false
         /// `ExecSuspend=` is not run before this time.
         var settled: UInt64 = 0
         var running: Running?
-        /// It is no longer registered: `ExecResume=` follows the command that runs.
-        var isReleased = false
     }
 
     private struct Running {
@@ -77,12 +74,11 @@ final class SuspendCommands {
         let former = self.commands
         self.commands = commands
         for pid in Set(former.keys).union(commands.keys) where former[pid] != commands[pid] {
-            // If a rule no longer suspends it while it is visible, it is in use, as if it had come to the
-            // front.
-            if former[pid]?.suspend != commands[pid]?.suspend || !isResting(pid) {
+            if former[pid]?.suspend != commands[pid]?.suspend {
                 abandon(pid)
                 progress[pid]?.hasSucceeded = nil
             }
+            if states[pid] == .suspended || progress[pid]?.owed != nil { owe(pid) }
             proceed(pid)
         }
         publish()
@@ -91,55 +87,51 @@ final class SuspendCommands {
     /// Whether no command runs.
     var isAtRest: Bool { progress.values.allSatisfy { $0.running == nil } }
 
-    /// Takes the current states of all applications. An application that is not among them has ended.
-    func learn(_ states: [Int32: LifeCycleState]) {
-        for pid in self.states.keys where states[pid] == nil {
+    /// Takes the current applications. One that is not among them has ended.
+    func learn(_ applications: Applications) {
+        let former = (states: states, resting: resting)
+        (states, resting) = (applications.states, applications.resting)
+        for pid in former.states.keys where states[pid] == nil {
             abandon(pid)
-            progress[pid]?.owesResume = false
-            self.states[pid] = nil
+            if progress[pid]?.isDue == false { progress[pid]?.owed = nil }
             proceed(pid)
         }
-        for (pid, state) in states where self.states[pid] != state { move(pid, to: state) }
+        for pid in states.keys
+        where former.states[pid] != states[pid] || former.resting.contains(pid) != resting.contains(pid) {
+            move(pid, from: former.states[pid])
+        }
         publish()
     }
 
     /// Handles an application that is no longer registered and may keep running: its pending command runs
     /// now.
     func release(_ pid: Int32) {
-        guard progress[pid]?.owesResume == true else { return }
-        progress[pid]?.owesResume = false
-        if progress[pid]?.running == nil {
-            runResume(of: pid)
-        } else {
-            progress[pid]?.isReleased = true
-        }
+        progress[pid]?.isDue = true
+        proceed(pid)
     }
 
-    private func move(_ pid: Int32, to state: LifeCycleState) {
-        let wasSuspended = states[pid] == .suspended
-        states[pid] = state
-        var next = progress[pid] ?? Progress()
-        if state == .suspended {
-            next.owesResume = true
-            next.owed = commands[pid] ?? next.owed
-        } else if wasSuspended {
-            (next.hasSucceeded, next.resumes) = (nil, true)
-            next.settled = loop.now + settling
-        } else if !isResting(pid) {
-            next.hasSucceeded = nil
+    private func move(_ pid: Int32, from former: LifeCycleState?) {
+        if progress[pid] == nil { progress[pid] = Progress() }
+        if states[pid] == .suspended {
+            owe(pid)
+        } else if former == .suspended || !resting.contains(pid) {
+            progress[pid]?.hasSucceeded = nil
         }
-        progress[pid] = next
-        if !isResting(pid) { abandon(pid) }
+        if former == .suspended, states[pid] != .suspended, states[pid] != .notRunning {
+            progress[pid]?.isDue = true
+            progress[pid]?.settled = loop.now + settling
+        }
+        if !mayBeSuspended(pid) { abandon(pid) }
         proceed(pid)
     }
 
     /// Whether the application is in a state in which policy suspends it.
-    private func isResting(_ pid: Int32) -> Bool {
-        switch states[pid] {
-        case .background: true
-        case .inactive: commands[pid]?.isInactiveEnough == true
-        case .active, .suspended, .notRunning, nil: false
-        }
+    private func mayBeSuspended(_ pid: Int32) -> Bool {
+        resting.contains(pid) && states[pid] != .suspended
+    }
+
+    private func owe(_ pid: Int32) {
+        if let commands = commands[pid], commands.resume != nil { progress[pid]?.owed = commands }
     }
 
     /// Kills `ExecSuspend=` if it runs.
@@ -152,19 +144,18 @@ final class SuspendCommands {
     /// Begins the command that is due, if none runs.
     private func proceed(_ pid: Int32) {
         guard let now = progress[pid], now.running == nil else { return }
+        let isInUse = [.active, .inactive].contains(states[pid]) && !resting.contains(pid)
+        if let owed = now.owed, let line = owed.resume, now.isDue || isInUse {
+            progress[pid]?.owed = nil
+            progress[pid]?.isDue = false
+            return run(line, of: owed, for: pid, isSuspend: false)
+        }
+        progress[pid]?.isDue = false
         guard states[pid] != nil else {
             progress[pid] = nil
             return
         }
-        if now.owesResume, states[pid] != .suspended, states[pid] != .notRunning,
-            now.resumes || !isResting(pid)
-        {
-            progress[pid]?.owesResume = false
-            progress[pid]?.resumes = false
-            if runResume(of: pid) { return }
-        }
-        progress[pid]?.resumes = false
-        guard isResting(pid), now.hasSucceeded == nil, let commands = commands[pid],
+        guard mayBeSuspended(pid), now.hasSucceeded == nil, let commands = commands[pid],
             let line = commands.suspend
         else { return }
         guard now.settled <= loop.now else {
@@ -172,22 +163,8 @@ final class SuspendCommands {
             timer?.arm(at: times.min() ?? now.settled)
             return
         }
-        progress[pid]?.owesResume = true
-        progress[pid]?.owed = commands
+        owe(pid)
         run(line, of: commands, for: pid, isSuspend: true)
-    }
-
-    /// - Returns: whether there is a command.
-    @discardableResult
-    private func runResume(of pid: Int32) -> Bool {
-        guard
-            let commands = [commands[pid], progress[pid]?.owed].compactMap(\.self).first(where: {
-                $0.resume != nil
-            }),
-            let line = commands.resume
-        else { return false }
-        run(line, of: commands, for: pid, isSuspend: false)
-        return true
     }
 
     private func publish() {
@@ -214,11 +191,6 @@ final class SuspendCommands {
     private func ended(_ pid: Int32, _ id: String, _ failure: String?) {
         guard let running = progress[pid]?.running else { return }
         progress[pid]?.running = nil
-        defer { publish() }
-        if progress[pid]?.isReleased == true {
-            progress[pid]?.isReleased = false
-            if runResume(of: pid) { return }
-        }
         if !running.isAbandoned {
             if running.isSuspend { progress[pid]?.hasSucceeded = failure == nil }
             if let failure {
@@ -229,5 +201,6 @@ final class SuspendCommands {
             }
         }
         proceed(pid)
+        publish()
     }
 }

@@ -179,8 +179,6 @@ final class UsageRecorder {
         guard isOurs else { return }
         if let time { last = max(last, time) }
         let bytes = Array(text.utf8)
-        // In less than five minutes there is room again.
-        guard size + bytes.count <= UsageLog.limit else { return leave() }
         let count = bytes.withUnsafeBytes { Glibc.write(file, $0.baseAddress, $0.count) }
         size += max(0, count)
         // The next recording cuts off a line that is not whole.

@@ -33,18 +33,6 @@ struct DaemonConnectionTests {
         #expect(daemon.title(of: 2) == "*b")
     }
 
-    @Test("of more windows than the daemon has room for, the focused one is reported, and most others")
-    func leftOut() throws {
-        let daemon = try FakeDaemon(room: 100)
-        daemon.connection.windows = try (1...150).map { try window($0, isFocused: $0 == 150) }
-        daemon.connection.reconcile()
-        try daemon.run { daemon.focused == 150 && (daemon.sets.last ?? []).count > 80 }
-        // All that are left have room.
-        daemon.connection.windows = try (61...150).map { try window($0) }
-        daemon.connection.reconcile()
-        try daemon.run { daemon.sets.last == Array(61...150) }
-    }
-
     @Test("another daemon is told everything anew")
     func anew() throws {
         let daemon = try FakeDaemon()
@@ -84,14 +72,12 @@ private final class FakeDaemon {
     /// The numbers of the windows in each set that it has accepted.
     private(set) var sets: [[UInt64]] = []
     private var windows: [UInt64: [(key: String, value: Variant)]] = [:]
-    private let room: Int
     private let bus: PrivateBus
     private let loop: EventLoop
     private var service: Bus
     private var slots: [Slot] = []
 
-    init(room: Int = .max) throws {
-        self.room = room
+    init() throws {
         loop = try EventLoop()
         bus = try PrivateBus(
             policy: """
@@ -127,9 +113,6 @@ private final class FakeDaemon {
             [unowned self] call in
             calls.append("ReplaceWindows")
             let rows = try call.read(Self.rows)
-            if rows.count > room {
-                throw MethodError(ErrorName.limitsExceeded.rawValue, "no room for \(rows.count) windows")
-            }
             windows = Dictionary(uniqueKeysWithValues: rows)
             sets.append(rows.map(\.0))
             try call.reply()

@@ -27,6 +27,7 @@ struct NotificationTests {
         let bus: SessionBus
         let service: Bus
         let client: Bus
+        let session: appstate_session.SessionBus
         let notifier: Notifier
         var shown: [Shown] = []
         var launched: [String] = []
@@ -44,9 +45,8 @@ struct NotificationTests {
             client = try Bus.open(address: bus.address)
             try client.attach(to: loop)
             let journal = Journal(identifier: "test")
-            notifier = Notifier(
-                session: appstate_session.SessionBus(address: bus.address, loop: loop, journal: journal),
-                journal: journal)
+            session = appstate_session.SessionBus(address: bus.address, loop: loop, journal: journal)
+            notifier = try Notifier(session: session, journal: journal)
             try serve(
                 "org.freedesktop.Notifications", "/org/freedesktop/Notifications",
                 [
@@ -223,12 +223,9 @@ struct NotificationTests {
         var states: [String: BackgroundPortal.AppState]? = [
             "org.example.A": .active, "org.example.B": .background,
         ]
-        let portal = BackgroundPortal(
-            journal: Journal(identifier: "test"), notifier: scene.notifier
+        let portal = try BackgroundPortal(
+            session: scene.session, journal: Journal(identifier: "test"), notifier: scene.notifier
         ) { states }
-        let bus = try Bus.open(address: scene.bus.address)
-        try bus.attach(to: scene.loop)
-        try portal.start(on: bus)
         try scene.settle()
         var changes = 0
         let match = try scene.client.match(
@@ -265,12 +262,9 @@ struct NotificationTests {
     @Test("the user decides whether an application may stay in the background")
     func question() throws {
         let scene = try Scene()
-        let portal = BackgroundPortal(
-            journal: Journal(identifier: "test"), notifier: scene.notifier
+        let portal = try BackgroundPortal(
+            session: scene.session, journal: Journal(identifier: "test"), notifier: scene.notifier
         ) { nil }
-        let bus = try Bus.open(address: scene.bus.address)
-        try bus.attach(to: scene.loop)
-        try portal.start(on: bus)
         try scene.settle()
         for (index, (key, choice)) in [("allow", 1), ("forbid", 0), (nil, 2)].enumerated() {
             var answer: Variant?
@@ -298,6 +292,7 @@ struct NotificationTests {
             #expect(answer == .uint32(UInt32(choice)))
             withExtendedLifetime(slot) {}
         }
+        withExtendedLifetime(portal) {}
     }
 
     @Test("Flatpaks that the user allows to run in the background object, until the permission changes")
@@ -305,11 +300,17 @@ struct NotificationTests {
         let scene = try Scene()
         scene.allowed = ["org.example.Yes": "yes", "org.example.No": "no"]
         var told: Set<Int32> = []
-        let permissions = BackgroundPermissions(journal: Journal(identifier: "test")) { told = $0 }
-        let bus = try Bus.open(address: scene.bus.address)
-        try bus.attach(to: scene.loop)
-        try permissions.start(on: bus)
-        permissions.learn([7: "org.example.Yes", 8: "org.example.No", 9: "org.example.Other"])
+        let permissions = try BackgroundPermissions(
+            session: scene.session, journal: Journal(identifier: "test")
+        ) { told = $0 }
+        func follow(_ names: [Int32: String]) {
+            var situation = Situation()
+            for (pid, name) in names {
+                situation.applications.add(Applications.Entry(name: name, path: "/\(pid)"), pid)
+            }
+            permissions.follow(situation)
+        }
+        follow([7: "org.example.Yes", 8: "org.example.No", 9: "org.example.Other"])
         try scene.loop.run("the answer") { told == [7] }
         scene.allowed = ["org.example.No": "yes"]
         try scene.emit(
@@ -320,7 +321,7 @@ struct NotificationTests {
             try message.append("background")
         }
         try scene.loop.run("the change") { told == [8] }
-        permissions.learn([7: "org.example.Yes"])
+        follow([7: "org.example.Yes"])
         #expect(told.isEmpty)
     }
 }

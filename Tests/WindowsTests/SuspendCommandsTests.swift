@@ -27,11 +27,19 @@ struct SuspendCommandsTests {
             ) { [told] in told.exempt = $0 }
         }
 
-        func apply(suspend: String?, resume: String? = nil, isInactiveEnough: Bool = false) {
+        func apply(suspend: String?, resume: String? = nil) {
             commands.apply([
-                7: SuspendCommands.Commands(
-                    id: "org.example.A", suspend: suspend, resume: resume, isInactiveEnough: isInactiveEnough)
+                7: SuspendCommands.Commands(id: "org.example.A", suspend: suspend, resume: resume)
             ])
+        }
+
+        func learn(_ states: [Int32: LifeCycleState]) {
+            var applications = Applications()
+            for (pid, state) in states {
+                applications.add(Applications.Entry(name: "\(pid)", path: "/\(pid)"), pid)
+                applications.move(pid, to: state)
+            }
+            commands.learn(applications)
         }
 
         func wait(_ what: String, _ isSo: () throws -> Bool) throws {
@@ -52,14 +60,14 @@ struct SuspendCommandsTests {
         scene.apply(
             suspend: "echo suspend $APPSTATED_ID $APPSTATED_PID >> \(scene.log)",
             resume: "echo resume $APPSTATED_ID $APPSTATED_PID >> \(scene.log)")
-        scene.commands.learn([7: .active, 8: .background])
+        scene.learn([7: .active, 8: .background])
         #expect(scene.exempt == [7])
         for round in 1...2 {
-            scene.commands.learn([7: .background, 8: .background])
+            scene.learn([7: .background, 8: .background])
             try scene.wait("the command") { scene.exempt.isEmpty }
             #expect(scene.lines.last == "suspend org.example.A 7" && scene.lines.count == 2 * round - 1)
-            scene.commands.learn([7: .suspended])
-            scene.commands.learn([7: .active])
+            scene.learn([7: .suspended])
+            scene.learn([7: .active])
             #expect(scene.exempt == [7])
             try scene.wait("the other command") { scene.lines.count == 2 * round }
             #expect(scene.lines.last == "resume org.example.A 7")
@@ -71,30 +79,30 @@ struct SuspendCommandsTests {
         let scene = try Scene()
         func begin() throws {
             scene.apply(suspend: "echo S >> \(scene.log)", resume: "echo R >> \(scene.log)")
-            scene.commands.learn([7: .background])
+            scene.learn([7: .background])
             try scene.wait("the command") { scene.exempt.isEmpty }
-            scene.commands.learn([7: .suspended])
+            scene.learn([7: .suspended])
         }
         try begin()
         // For example, because the power source changed.
         scene.commands.apply([:])
-        scene.commands.learn([7: .background])
+        scene.learn([7: .background])
         try scene.wait("the rule's last command") { scene.lines == ["S", "R"] && scene.commands.isAtRest }
 
         // Unregistered by another process.
         try begin()
-        scene.commands.learn([7: .notRunning])
+        scene.learn([7: .notRunning])
         #expect(scene.commands.isAtRest)
         scene.commands.release(7)
-        scene.commands.learn([:])
+        scene.learn([:])
         try scene.wait("the registration's last command") {
             scene.lines == ["S", "R", "S", "R"] && scene.commands.isAtRest
         }
 
         // Ended: its pid may belong to another process now.
         try begin()
-        scene.commands.learn([7: .notRunning])
-        scene.commands.learn([:])
+        scene.learn([7: .notRunning])
+        scene.learn([:])
         #expect(scene.commands.isAtRest)
         #expect(scene.lines == ["S", "R", "S", "R", "S"])
     }

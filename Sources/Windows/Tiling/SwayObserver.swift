@@ -79,7 +79,6 @@ public final class SwayObserver: WindowObserver {
     public var subject: String { "\(system) at \(path)" }
     public var descriptor: Int32 { ownDescriptor }
     public var isBlind: Bool { !isKnown }
-    public var isInterrupted: Bool { !isKnown }
 
     public var desktopProcesses: Set<Int32> {
         fixtures.union([manager, processes?.server].compactMap(\.self))

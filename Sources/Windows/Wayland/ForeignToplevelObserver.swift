@@ -137,7 +137,6 @@ public final class ForeignToplevelObserver: WindowObserver {
     public var isBlind: Bool {
         isUnattributed && toplevels.values.contains { $0.state != nil && $0.owners.isEmpty }
     }
-    public var isInterrupted: Bool { isBlind }
 
     private var isInDoubt: Bool { toplevels.values.contains { $0.owners.count > 1 } }
 
