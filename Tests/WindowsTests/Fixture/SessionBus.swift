@@ -34,7 +34,7 @@ extension Situation {
                 )
             )
         }
-        situation.applications.replace(Dictionary(uniqueKeysWithValues: rows), waiting: [])
+        situation.applications.replace(Dictionary(uniqueKeysWithValues: rows))
         return situation
     }
 }
