@@ -29,6 +29,14 @@ struct UnixSocketsTests {
         #expect(try !haveUnread(child))
     }
 
+    @Test("what a process has sent to itself does not wait")
+    func ownData() throws {
+        let child = try Child(
+            python: "import socket; pair = socket.socketpair(); pair[0].send(b'x'); say('sent'); sys.stdin.read()")
+        #expect(try child.line() == "sent")
+        #expect(try !haveUnread(child))
+    }
+
     @Test(
         "sockets in another network namespace make the answer unknown",
         .enabled(if: Machine.canUnshareNetwork, "needs root and unshare"))

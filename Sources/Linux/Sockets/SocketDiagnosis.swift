@@ -151,7 +151,7 @@ extension SocketDiagnosis.Question {
         request.body.udiag_states = 1 << SocketReports.established | 1 << SocketReports.listening
         request.body.udiag_show =
             switch self {
-            case .unread: UInt32(UDIAG_SHOW_RQLEN)
+            case .unread: UInt32(UDIAG_SHOW_RQLEN | UDIAG_SHOW_PEER)
             case .names: UInt32(UDIAG_SHOW_PEER | UDIAG_SHOW_NAME)
             }
         return request

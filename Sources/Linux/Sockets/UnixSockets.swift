@@ -5,7 +5,8 @@ import Glibc
 /// touch the sockets, and works for stopped and frozen processes too.
 public enum UnixSockets {
     /// Whether bytes, packets or connections wait for one of these processes in a stream or sequenced-packet socket.
-    /// The end of a stream does not count as something to read.
+    /// The end of a stream does not count as something to read, nor does what one of these processes has sent: a browser's
+    /// processes always write to each other.
     ///
     /// Makes one request for all connected and listening sockets of the network namespace, and compares the answer with
     /// the processes' open files. Only parts of the answer are of the same moment: a socket that is made or closed
@@ -25,7 +26,9 @@ public enum UnixSockets {
         if open.isEmpty { return false }
         var isFound = false
         try SocketDiagnosis(handed).ask(.unread) { report in
-            isFound = report.waiting > 0 && report.isConnectionOriented && open.contains(report.inode)
+            isFound =
+                report.waiting > 0 && report.isConnectionOriented && open.contains(report.inode)
+                && !(report.peer.map(open.contains) ?? false)
             return !isFound
         }
         return isFound
