@@ -32,7 +32,13 @@ struct UnixSocketsTests {
     @Test("what a process has sent to itself does not wait")
     func ownData() throws {
         let child = try Child(
-            python: "import socket; pair = socket.socketpair(); pair[0].send(b'x'); say('sent'); sys.stdin.read()")
+            python: """
+                import socket
+                pair = socket.socketpair()
+                pair[0].send(b'x')
+                say('sent')
+                sys.stdin.read()
+                """)
         #expect(try child.line() == "sent")
         #expect(try !haveUnread(child))
     }
