@@ -410,7 +410,9 @@ class Trial:
                 return self.tell("(10) download", "did not begin", False)
             time.sleep(2)
             suspended = self.freeze(10)
-            reason = "network" in self.desk.control("explain", f"pid:{self.main}")
+            # Firefox inhibits sleep where there is a portal.
+            why = self.desk.control("explain", f"pid:{self.main}")
+            reason = "network" in why or "reported inhibitor" in why
             good = suspended is None and reason and server.open > 0
             self.tell("(10) download", "runs on" if good else
                       f"suspended after {suspended}, reason {reason}, {server.open} connections", good)

@@ -70,16 +70,19 @@ struct Check: Sendable {
         }
         if work.isAnswering, computes(found.sample, since: work.earlier) {
             found.reasons.append("demand: it was needed, and still computes")
-        } else if work.owesAnswer, isAnswerDue(found.sample, pids) {
-            found.reasons.append("demand: it was needed, and has not answered yet")
+        } else if work.owesAnswer, let why = answerDue(found.sample, pids) {
+            found.reasons.append("demand: it was needed, and \(why)")
         }
         return found
     }
 
-    /// Whether it has something to read, or has read something and not answered, or waits for a disk.
-    private func isAnswerDue(_ sample: WorkSample?, _ pids: [Int32]) -> Bool {
-        sample?.traffic?.owesAnswer == true || hasUnread()
-            || pids.contains { (try? proc.stat($0).state) == .diskSleep }
+    /// Why an answer may be due, in words; nil: none is.
+    private func answerDue(_ sample: WorkSample?, _ pids: [Int32]) -> String? {
+        if sample?.traffic?.owesAnswer == true { return "has not answered on the network" }
+        // A sandbox may hide what waits. Whether it computes says enough.
+        if (try? hasUnread()) == true { return "has something to read" }
+        let waits = pids.contains { (try? proc.stat($0).state) == .diskSleep }
+        return waits ? "waits for a disk" : nil
     }
 
     /// What was snapshot at once, for all kinds of work.
@@ -196,10 +199,10 @@ struct Check: Sendable {
             && (try? proc.status(inhibitor.pid).owner.isWholly(inhibitor.user)) == true
     }
 
-    /// Also true if this cannot be determined.
-    func hasUnread() -> Bool {
+    /// - Throws: if it cannot be determined: see `UnixSockets.haveUnread`.
+    func hasUnread() throws(KernelFailure) -> Bool {
         let members = members()
-        if (try? UnixSockets.haveUnread(members, proc: proc, handed: handed)) ?? true { return true }
+        if try UnixSockets.haveUnread(members, proc: proc, handed: handed) { return true }
         return NetworkTraffic.isUnread(by: members.map(\.pid), owner: owner, proc: proc, handed: handed)
     }
 

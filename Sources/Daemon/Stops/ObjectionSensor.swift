@@ -173,7 +173,7 @@ final class ObjectionSensor {
         let isAwaited = begin(application.number)
         let check = check(of: application)
         worker.run {
-            check.hasUnread()
+            (try? check.hasUnread()) ?? true
         } then: {
             if isAwaited() { answer($0) }
         }

@@ -15,14 +15,23 @@ public enum UnixSockets {
     ///
     /// Other users' processes need `CAP_DAC_READ_SEARCH` and `CAP_SYS_PTRACE` (proc_pid_fd(5)).
     ///
-    /// - Throws: if it cannot be determined: `ESRCH` if a process is gone or its id is another's; `EXDEV` if it has
-    ///   sockets and is in another network namespace, whose sockets can be seen only from there; `EAFNOSUPPORT` without
+    /// - Throws: if it cannot be determined: `ESRCH` if a process is gone or its id is another's; `EXDEV` if nothing
+    ///   is found, and one has sockets and is in another network namespace, whose sockets can be seen only from there; `EAFNOSUPPORT` without
     ///   netlink(7); `ENOENT` without `CONFIG_UNIX_DIAG`.
     public static func haveUnread(
         _ processes: [ProcessIdentity], proc: Proc = Proc(), handed: HandedOver = HandedOver()
     ) throws(KernelFailure) -> Bool {
         var open: Set<UInt32> = []
-        for process in processes { open.formUnion(try sockets(of: process, proc, handed)) }
+        var elsewhere: ProcessIdentity?
+        for process in processes {
+            let numbers = try proc.sockets(of: process.pid)
+            // Checked afterwards: a process that has this start time now has had the id all the time.
+            guard try proc.identity(of: process.pid) == process else { throw failure(ESRCH, process) }
+            if numbers.isEmpty { continue }
+            // What it has from before it entered its namespace can be seen.
+            open.formUnion(numbers.keys)
+            if try !proc.sharesNetwork(with: process.pid, handed) { elsewhere = process }
+        }
         if open.isEmpty { return false }
         var isFound = false
         try SocketDiagnosis(handed).ask(.unread) { report in
@@ -31,21 +40,12 @@ public enum UnixSockets {
                 && !(report.peer.map(open.contains) ?? false)
             return !isFound
         }
+        if !isFound, let elsewhere { throw failure(EXDEV, elsewhere) }
         return isFound
     }
 
-    private static func sockets(
-        of process: ProcessIdentity, _ proc: Proc, _ handed: HandedOver
-    ) throws(KernelFailure) -> Set<UInt32> {
-        let numbers = try proc.sockets(of: process.pid)
-        func failure(_ number: Int32) -> KernelFailure {
-            KernelFailure(operation: "read", subject: "sockets of process \(process)", errno: number)
-        }
-        // Checked afterwards: a process that has this start time now has had the id all the time.
-        guard try proc.identity(of: process.pid) == process else { throw failure(ESRCH) }
-        if numbers.isEmpty { return [] }
-        guard try proc.sharesNetwork(with: process.pid, handed) else { throw failure(EXDEV) }
-        return Set(numbers.keys)
+    private static func failure(_ number: Int32, _ process: ProcessIdentity) -> KernelFailure {
+        KernelFailure(operation: "read", subject: "sockets of process \(process)", errno: number)
     }
 }
 
