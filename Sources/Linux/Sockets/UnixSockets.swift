@@ -16,8 +16,8 @@ public enum UnixSockets {
     /// Other users' processes need `CAP_DAC_READ_SEARCH` and `CAP_SYS_PTRACE` (proc_pid_fd(5)).
     ///
     /// - Throws: if it cannot be determined: `ESRCH` if a process is gone or its id is another's; `EXDEV` if nothing
-    ///   is found, and one has sockets and is in another network namespace, whose sockets can be seen only from there; `EAFNOSUPPORT` without
-    ///   netlink(7); `ENOENT` without `CONFIG_UNIX_DIAG`.
+    ///   is found, and one has sockets and is in another network namespace, whose sockets can be seen only from there;
+    ///   `EAFNOSUPPORT` without netlink(7); `ENOENT` without `CONFIG_UNIX_DIAG`.
     public static func haveUnread(
         _ processes: [ProcessIdentity], proc: Proc = Proc(), handed: HandedOver = HandedOver()
     ) throws(KernelFailure) -> Bool {
