@@ -78,7 +78,8 @@ APPLICATIONS = {
                     again=["dolphin", "--new-window", "two{n}"], served="two{n}", keys=["ctrl+f"]),
     "firefox": dict(unit="firefox-esr", argv=["firefox-esr", "one.html"],
                     again=["firefox-esr", "two{n}.html"], served="two{n}", keys=["a"], start=60,
-                    browses=True),
+                    # It shows a bar about the data that it sends, a while after its first start.
+                    moves=True, browses=True),
     "chromium": dict(unit="chromium", argv=["chromium", "--no-first-run", "--password-store=basic",
                                             "--ozone-platform-hint=auto", "one.html"],
                      again=["chromium", "two{n}.html"], served="two{n}", keys=["a"], start=60,
