@@ -177,7 +177,8 @@ def page(results, mode):
         "- LibreOffice's launcher, oosplash, may hang after SIGTERM, also without appstated. LibreOffice itself ends.",
         "- The second start of Firefox sometimes takes 5 s longer, whether the first instance is suspended or not.",
         "- `xterm with a job` is kept from being suspended by its job. The server of gnome-terminal has no cgroup of its own",
-        "  on X11 and sway here, and is stopped by signal; the others are frozen.",
+        "  here, and the units of kate, dolphin and chromium also hold a server that they have started. No service manager",
+        "  makes scopes here, so these four are stopped by signals; the others are frozen.",
         "",
     ])
 
