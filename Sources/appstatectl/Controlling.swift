@@ -154,7 +154,8 @@ struct Toggle: ParsableCommand {
         if isSuspended, let sentence = client.lastingHolds(at: path, of: name, [.request]) {
             return Terminal.warn("appstatectl: \(sentence)")
         }
-        Terminal.emit(Line("\(name) \(isSuspended ? "is suspended until it gets the focus" : "runs")"))
+        let what = isSuspended ? "is suspended until this is repeated, or it gets the focus again" : "runs"
+        Terminal.emit(Line("\(name) \(what)"))
     }
 }
 

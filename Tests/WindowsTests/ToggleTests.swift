@@ -10,6 +10,8 @@ import Testing
     "Toggle, in the session", .serialized, .enabled(if: Display.isAvailable, Display.whatIsMissing),
     .enabled(if: Station.isAvailable, Station.whatIsMissing))
 struct ToggleTests {
+    private static let suspended = "is suspended until this is repeated, or it gets the focus again\n"
+
     /// An application that has the focus.
     private struct Front {
         let display: Display
@@ -46,7 +48,7 @@ struct ToggleTests {
         let (display, station, window, path) = (front.display, front.station, front.window, front.path)
 
         let key = try toggle(station, ["--minimize"])
-        #expect(key.output == "org.example.Alpha is suspended until it gets the focus\n", "\(key.errors)")
+        #expect(key.output == "org.example.Alpha \(Self.suspended)", "\(key.errors)")
         try station.wait(for: path, toBe: "suspended")
         try station.wait("it is minimized") {
             try station.property("Minimized", of: path) == .bool(true)
@@ -66,7 +68,7 @@ struct ToggleTests {
         let front = try Front(#require(WindowManager.present.first))
         let (station, path) = (front.station, front.path)
         for _ in 0..<3 {
-            #expect(try toggle(station).output.hasSuffix("is suspended until it gets the focus\n"))
+            #expect(try toggle(station).output.hasSuffix(Self.suspended))
             try station.wait(for: path, toBe: "suspended")
             #expect(try toggle(station).output == "org.example.Alpha runs\n")
             try station.wait(for: path, toBe: "active")
