@@ -75,6 +75,12 @@ struct SessionInhibitorsTests {
             try loop.run("\(expected): it told \(told)") { told == expected }
         }
 
+        /// Checks that nothing else is told for a while.
+        func stays(_ expected: Set<Int32>, at place: SourceLocation = #_sourceLocation) throws {
+            for _ in 0..<20 { try loop.runOnce(timeout: 10_000) }
+            #expect(told == expected, sourceLocation: place)
+        }
+
         /// Waits until the monitor is connected: from then on all calls are seen.
         func begin() throws {
             let caller = try connect()
@@ -103,8 +109,7 @@ struct SessionInhibitorsTests {
         let marker = try scene.connect()
         try scene.inhibit(marker)
         marker.close()
-        for _ in 0..<20 { try scene.loop.runOnce(timeout: 10_000) }
-        #expect(scene.told == [getpid()])
+        try scene.stays([getpid()])
         try scene.uninhibit(player)
         try scene.wait(for: [])
         try scene.inhibit(player)
@@ -132,8 +137,7 @@ struct SessionInhibitorsTests {
             try scene.uninhibit(player)
             try scene.loop.runOnce(timeout: 1_000)
         }
-        for _ in 0..<20 { try scene.loop.runOnce(timeout: 10_000) }
-        #expect(scene.told == [getpid()])
+        try scene.stays([getpid()])
         try scene.uninhibit(player)
         try scene.wait(for: [])
         withExtendedLifetime(service) {}
@@ -164,8 +168,7 @@ struct SessionInhibitorsTests {
         try inhibit([("handle_token", .string("film"))])
         try scene.wait(for: [getpid()])
         try close("chooser")
-        for _ in 0..<20 { try scene.loop.runOnce(timeout: 10_000) }
-        #expect(scene.told == [getpid()])
+        try scene.stays([getpid()])
         try close("film")
         try scene.wait(for: [])
 
@@ -174,8 +177,7 @@ struct SessionInhibitorsTests {
         try inhibit([])
         try scene.wait(for: [getpid()])
         try close("t/1804289383")
-        for _ in 0..<20 { try scene.loop.runOnce(timeout: 10_000) }
-        #expect(scene.told == [getpid()])
+        try scene.stays([getpid()])
         try close("t")
         try scene.wait(for: [])
         withExtendedLifetime(services) {}
@@ -190,7 +192,6 @@ struct SessionInhibitorsTests {
         try scene.inhibit(player)
         try scene.wait(for: [getpid()])
         // sd-bus answers that the object is unknown.
-        _ = try service.process()
         while try service.process() {}
         try service.flush()
         try scene.wait(for: [])
